@@ -1,0 +1,35 @@
+// Every limit of the formats and of a verified module. Each is named in the error that enforces it
+// and printed by `tape limits`.
+#pragma once
+
+#include <cstdint>
+
+namespace tape {
+
+// TAPE_LIMIT(name, value, meaning)
+#define TAPE_LIMITS(TAPE_LIMIT)                                                             \
+  TAPE_LIMIT(max_rank, 8, "dimensions of a tensor")                                         \
+  TAPE_LIMIT(max_name, 255, "bytes of a name")                                              \
+  TAPE_LIMIT(max_tensors, 1u << 20, "tensors of a module")                                  \
+  TAPE_LIMIT(max_tapes, 1u << 16, "tapes of a module")                                      \
+  TAPE_LIMIT(max_streams, 1u << 12, "streams and sinks of a module, each")                  \
+  TAPE_LIMIT(max_columns, 64, "columns of a stream")                                        \
+  TAPE_LIMIT(max_command_words, 65535, "words of one command")                              \
+  TAPE_LIMIT(max_nesting, 64, "nested REPEAT and WHILE of an entry, CALLs inlined")         \
+  TAPE_LIMIT(max_inlined, 1'000'000, "commands of one entry after inlining")                \
+  TAPE_LIMIT(max_executed, int64_t{1} << 40, "commands one run of an entry may execute")    \
+  TAPE_LIMIT(max_elements, int64_t{1} << 46, "elements of a tensor")                        \
+  TAPE_LIMIT(max_include_depth, 32, "nested .include files")                                \
+  TAPE_LIMIT(max_expansion, 4'000'000, "lines produced by .macro and .for")                 \
+  TAPE_LIMIT(max_expansion_depth, 64, "nested macro expansions")                            \
+  TAPE_LIMIT(max_diagnostics, 200, "mistakes reported in one pass")                         \
+  TAPE_LIMIT(max_inline_blob, 64 * 1024, "bytes of data that dis writes inline")            \
+  TAPE_LIMIT(max_module_commands, 16'000'000, "commands of a module")
+
+namespace limits {
+#define TAPE_LIMIT(name, value, meaning) inline constexpr int64_t name = value;
+TAPE_LIMITS(TAPE_LIMIT)
+#undef TAPE_LIMIT
+}  // namespace limits
+
+}  // namespace tape

@@ -1,0 +1,103 @@
+// Backend: what plays a plan. Seven calls; vm names no backend.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "opcodes/infer.h"
+#include "vm/error.h"
+#include "vm/module.h"
+
+namespace tape {
+
+struct Plan;
+
+/// Plain data about a backend; passes and the planner read it.
+struct Capabilities {
+  std::string name;                 // "cpu", "cpu64", "cuda"
+  std::string device;               // for people: processor or card
+  uint64_t memory = 0;              // bytes one module may use in all
+  bool floats_as_f64 = false;       // the oracle: every float tensor is stored and computed as f64
+  unsigned alignment = 256;         // bytes
+  unsigned threads = 1;
+  std::vector<std::string> notes;   // options off their default, environment that changes results
+  /// The dtype a tensor of declared dtype `dtype` is stored in.
+  [[nodiscard]] DType storage(DType dtype) const { return floats_as_f64 && is_float(dtype) ? DType::F64 : dtype; }
+};
+
+/// Memory of a backend, owned.
+class Buffer {
+ public:
+  virtual ~Buffer() = default;
+  [[nodiscard]] virtual std::byte* address() const = 0;  // device address; only the backend may follow it
+  [[nodiscard]] virtual uint64_t bytes() const = 0;
+};
+
+/// Answer of `select` for one command: kernel and algorithm (private to the backend) and scratch bytes.
+struct Selection {
+  uint32_t kernel = 0;
+  uint64_t scratch = 0;
+};
+
+/// A bound stream: columns resident in backend memory, in storage dtype, row-major. Owned by the Machine; its address
+/// is stable, its content may change between runs.
+struct StreamBinding {
+  uint64_t rows = 0;                      // 0: nothing bound
+  std::vector<const std::byte*> columns;  // backend addresses
+};
+
+/// Where STORE and TRACE hand values to the host. Called in command order, on the thread that runs.
+class HostChannel {
+ public:
+  virtual ~HostChannel() = default;
+  /// `bytes`: the dense value in storage dtype; `tensor` is its record in the plan's module.
+  virtual void store(uint32_t sink, const Tensor& tensor, std::span<const std::byte> bytes) = 0;
+  virtual void trace(std::string_view label, const Tensor& tensor, std::span<const std::byte> bytes) = 0;
+};
+
+/// Addresses of everything an executable touches. All outlive it.
+struct Bindings {
+  std::byte* arena = nullptr;
+  std::vector<std::byte*> tensors;             // by tensor id of the plan's module; nullptr for those in the arena
+  std::vector<const StreamBinding*> streams;   // by stream id
+  HostChannel* host = nullptr;
+};
+
+struct FaultRecord {
+  uint64_t command = 0;    // index into Plan::commands
+  std::string message;     // tensor, position, value
+};
+
+/// A plan made ready: run() allocates, hashes and looks up nothing.
+class Executable {
+ public:
+  virtual ~Executable() = default;
+  virtual void run() = 0;
+  /// Commands [first, last) of the plan, straight through (no loop may be cut).
+  virtual void run(uint64_t first, uint64_t last) = 0;
+  /// Replaces the address of a persistent tensor.
+  virtual void bind(TensorId tensor, std::byte* address) = 0;
+  /// The fault of the last run, if any, cleared by the call. Meaningful after Backend::synchronize.
+  [[nodiscard]] virtual std::optional<FaultRecord> fault() = 0;
+};
+
+class Backend {
+ public:
+  virtual ~Backend() = default;
+  [[nodiscard]] virtual const Capabilities& capabilities() const = 0;
+  /// Zero-filled, aligned to capabilities().alignment. Throws Error(Limit) when there is not enough memory.
+  [[nodiscard]] virtual std::unique_ptr<Buffer> allocate(uint64_t bytes) = 0;
+  virtual void upload(std::byte* to, std::span<const std::byte> from) = 0;
+  virtual void download(std::span<std::byte> to, const std::byte* from) = 0;
+  /// Names kernel, algorithm and scratch of a command: a pure function of command, types and capabilities.
+  [[nodiscard]] virtual Selection select(const Command& command, std::span<const OperandType> types) = 0;
+  [[nodiscard]] virtual std::unique_ptr<Executable> prepare(std::shared_ptr<const Plan> plan, const Bindings& bindings) = 0;
+  virtual void synchronize() = 0;
+};
+
+}  // namespace tape

@@ -1,0 +1,122 @@
+// Machine: a backend plus a namespace of named tensors that outlives any tape. One thread at a time per Machine;
+// different Machines are independent. No globals.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "vm/backend.h"
+#include "vm/host_array.h"
+#include "vm/plan.h"
+#include "vm/verify.h"
+
+namespace tape {
+
+using ModuleId = uint32_t;
+
+struct MachineOptions {
+  bool reuse = true;            // arena reuse
+  bool poison = false;
+  bool eliminate_dead = true;   // -O1
+  size_t prepared_limit = 64;   // ad-hoc executables kept, least recently used first out
+};
+
+/// A tensor as the host sees it.
+struct TensorInfo {
+  std::string name;
+  DType dtype = DType::F32;
+  Shape shape;
+  Role role = Role::Local;
+  ModuleId owner = 0;
+};
+
+/// A tape made ready: run() looks nothing up. Lives as long as its Machine.
+class Prepared {
+ public:
+  void run();
+  [[nodiscard]] const Plan& plan() const;
+
+ private:
+  friend class Machine;
+  struct State;
+  explicit Prepared(std::shared_ptr<State> state) : state_(std::move(state)) {}
+  std::shared_ptr<State> state_;
+};
+
+/// State of all persistent tensors, cursors and sink positions.
+struct Snapshot {
+  std::vector<std::pair<std::string, HostArray>> tensors;
+  std::vector<std::pair<std::string, uint64_t>> sinks;
+};
+
+class Machine {
+ public:
+  explicit Machine(std::unique_ptr<Backend> backend, MachineOptions options = {});
+  ~Machine();
+  Machine(Machine&&) noexcept;
+  Machine& operator=(Machine&&) noexcept;
+
+  /// Adds a module: allocates its persistent tensors, uploads data, plays initialisers, resolves its externs by name
+  /// (dtype and shape must match) against modules already here, and theirs against it. Throws Error(Invalid) listing
+  /// every mistake: a second owner, an extern nobody declares, a mismatch. `pinned`: "tape:name" of private locals
+  /// whose value is wanted after a run.
+  ModuleId add(const VerifiedModule& module, const std::vector<std::string>& pinned = {});
+
+  // Tensors by name. Bytes are dense, row-major, in the declared dtype.
+  void load(std::string_view name, std::span<const std::byte> bytes);            // host -> device
+  void load(std::string_view name, const HostArray& array);                      // converts as convert_input, checks shape
+  void retrieve(std::string_view name, std::span<std::byte> bytes);              // device -> host
+  [[nodiscard]] HostArray retrieve(std::string_view name);                       // also "tape:name" when pinned
+  void accumulate(std::string_view name, std::span<float> into);                 // into += device
+  [[nodiscard]] std::optional<TensorInfo> find(std::string_view name) const;
+  [[nodiscard]] std::vector<TensorInfo> tensors() const;                         // all persistent ones, by module and id
+
+  /// Binds a column of a stream (shape [rows, ...row]); the columns of a stream must come to equal, non-zero rows before
+  /// a tape that LOADs it runs. Columns left unbound fall back to their default paths, opened at first use.
+  void bind_stream(std::string_view stream, std::string_view column, const HostArray& rows);
+  /// Rows of a bound stream (opens default bindings); throws Error(Usage) when a column is unbound.
+  [[nodiscard]] uint64_t stream_rows(std::string_view stream);
+
+  /// Everything STOREd so far into a sink, [rows, ...]; `take_sink` empties it.
+  [[nodiscard]] HostArray sink(std::string_view name) const;
+  [[nodiscard]] HostArray take_sink(std::string_view name);
+  void on_trace(std::function<void(std::string_view label, const std::string& tensor, const HostArray& value)> callback);
+
+  // Playing. Throws Fault after a fault; the Machine stays usable.
+  Prepared prepare(ModuleId module, std::string_view tape);
+  void run(std::string_view tape);                    // "tape" of the module added first that has it
+  void run(ModuleId module, std::string_view tape);
+  /// Plays a one-tape module whose persistent tensors are externs, through a bounded cache keyed by content.
+  void run(const Module& adhoc);
+  /// An empty one-tape module to record commands into: every persistent tensor of this Machine is declared extern
+  /// (writable where it is not an input or data), tape 0 is named "adhoc".
+  [[nodiscard]] Module recorder() const;
+
+  [[nodiscard]] Snapshot snapshot();
+  void restore(const Snapshot& snapshot);
+
+  [[nodiscard]] Backend& backend();
+  [[nodiscard]] const VerifiedModule& module(ModuleId id) const;
+  /// Bytes held: persistent tensors, saved values, arenas, streams.
+  struct Memory {
+    uint64_t persistent = 0, saved = 0, arena = 0, streams = 0;
+  };
+  [[nodiscard]] Memory memory() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+/// Adds `offset` to every seed of a module: initialisers, .rng records and shuffle_seed= (tape run --seed).
+void add_seed(Module& module, int64_t offset);
+
+/// The initial value of a tensor from its Init, keyed by (seed, tensor name); dense bytes of `dtype`.
+[[nodiscard]] std::vector<std::byte> initial_value(const Tensor& tensor);
+
+}  // namespace tape

@@ -1,0 +1,63 @@
+// Plan: where every byte of one entry lives. Liveness over the inlined commands, one arena with fixed offsets for
+// locals and scratch; persistent tensors outside it; optimizer groups as slabs.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "vm/backend.h"
+#include "vm/command_buffer.h"
+#include "vm/verify.h"
+
+namespace tape {
+
+struct PlanOptions {
+  bool reuse = true;     // false (--no-reuse): every local has bytes of its own
+  bool poison = false;   // a local is filled with 0xFF bytes before its first write, scratch before its command
+  std::vector<TensorId> pinned;  // locals whose bytes are kept to the end of the run
+};
+
+enum class Segment : uint8_t { None, Arena, Persistent };
+struct Placement {
+  Segment segment = Segment::None;  // None: the entry never names the tensor
+  uint64_t offset = 0;              // in the arena, a multiple of the alignment
+  uint64_t bytes = 0;               // in storage dtype
+  uint32_t first = 0, last = 0;     // commands between which the bytes are taken, inclusive, loops extended
+};
+
+struct Plan {
+  VerifiedModule module;                  // inlined: one tape
+  std::vector<PlacedCommand> commands;    // of that tape
+  std::vector<std::vector<OperandType>> types;  // per command, parallel to Command::ids
+  std::vector<uint32_t> matching;         // per command: REPEAT/WHILE -> its END and back; else its own index
+  std::vector<Placement> tensors;         // by tensor id
+  std::vector<Selection> selections;      // per command
+  std::vector<uint64_t> scratch;          // arena offset of each command's scratch
+  uint64_t arena_bytes = 0;               // peak
+  uint64_t unplanned_bytes = 0;           // sum of all locals, each with bytes of its own
+  uint64_t persistent_bytes = 0;
+  uint64_t scratch_bytes = 0;             // largest scratch of a command
+  double flops = 0;                       // of one run, loops at their constant count
+  PlanOptions options;
+};
+
+/// `inlined` comes from inline_entry (then verified). Throws Error(Limit) when arena and persistent bytes exceed the
+/// backend's memory, naming both numbers.
+[[nodiscard]] std::shared_ptr<const Plan> make_plan(const VerifiedModule& inlined, Backend& backend, const PlanOptions& options);
+
+/// One tensor of an optimizer slab: element offsets are the same in the slabs of params, gradients and every moment.
+struct SlabMember {
+  TensorId param = kNone;
+  uint64_t element_offset = 0;  // starts are multiples of 256 bytes, gaps are zero
+};
+struct Slab {
+  TapeId optimizer = kNone;
+  DType dtype = DType::F32;
+  std::vector<SlabMember> members;
+  uint64_t elements = 0;
+};
+/// The slabs of every optimizer command of a module: offsets only.
+[[nodiscard]] std::vector<Slab> optimizer_slabs(const Module& module);
+
+}  // namespace tape
