@@ -1,0 +1,86 @@
+#!/usr/bin/env bash
+# Everything that must be green: installs, builds, runs all tests (release, then ASan and UBSan without the training
+# tests), and checks formatting, clang-tidy and the generated manual. Ends with `N passed, M failed`.
+#   scripts/check.sh [--quick]     --quick: the release tests and the manual only
+set -euo pipefail
+cd "$(dirname "$0")/.."
+. scripts/setup.sh
+install_missing $tape_build_packages $tape_test_packages
+
+quick=${1:-}
+passed=0
+failed=0
+skipped=0
+# check WHAT COMMAND...: counts one check.
+check() {
+  local what=$1
+  shift
+  if "$@"; then
+    echo "ok: $what"
+    passed=$((passed + 1))
+  else
+    echo "FAILED: $what"
+    failed=$((failed + 1))
+  fi
+}
+
+build() {  # build PRESET
+  [ -f "build/$1/build.ninja" ] || cmake --preset "$1" >/dev/null
+  cmake --build "build/$1"
+}
+
+# One test program: its report goes to DIR/NAME.xml, its output is shown when it fails.
+run_one() {
+  local program=$1 reports=$2 filter=$3 name
+  name=$(basename "$program")
+  if "$program" --gtest_brief=1 --gtest_filter="$filter" --gtest_output="xml:$reports/$name.xml" >"$reports/$name.log" 2>&1; then
+    echo "ok: $program"
+  else
+    echo "FAILED: $program"
+    tail -n 60 "$reports/$name.log"
+    [ -f "$reports/$name.xml" ] || echo "$program ended without a report" >>"$reports/died"
+  fi
+}
+export -f run_one
+
+# run_tests DIR FILTER: every test program of a build, two at a time; adds up what their reports say.
+run_tests() {
+  local reports xml tests failures skips
+  reports=$(mktemp -d)
+  find "$1/tests" -maxdepth 1 -type f -name 'test_*' -executable | sort |
+    xargs -P 2 -I {} bash -c 'run_one "$@"' sh {} "$reports" "$2"
+  for xml in "$reports"/*.xml; do
+    tests=$(sed -n 's/.*<testsuites tests="\([0-9]*\)".*/\1/p' "$xml")
+    failures=$(sed -n 's/.*<testsuites tests="[0-9]*" failures="\([0-9]*\)".*/\1/p' "$xml")
+    skips=$(grep -c 'result="skipped"' "$xml" || true)
+    passed=$((passed + tests - failures - skips))
+    failed=$((failed + failures))
+    skipped=$((skipped + skips))
+  done
+  [ ! -f "$reports/died" ] || failed=$((failed + $(wc -l <"$reports/died")))
+  rm -rf "$reports"
+}
+
+manual_is_current() { build/release/tape ops --format markdown | cmp - docs/ops.md; }
+samples_are_formatted() { build/release/tape fmt --check samples/*.tape; }
+sources_are_formatted() { git ls-files '*.cpp' '*.h' | xargs clang-format --dry-run -Werror; }
+
+echo "== release build"
+build release
+echo "== tests, release"
+run_tests build/release '*'
+echo "== manual and samples"
+check "docs/ops.md is what the op table says" manual_is_current
+check "samples are formatted" samples_are_formatted
+
+if [ "$quick" != --quick ]; then
+  check "sources are formatted" sources_are_formatted
+  echo "== tests, ASan and UBSan"
+  build asan
+  run_tests build/asan '-*Training*'
+  echo "== clang-tidy on changed files"
+  check "clang-tidy" scripts/tidy.sh
+fi
+
+echo "$passed passed, $failed failed$([ "$skipped" -eq 0 ] || echo ", $skipped skipped")"
+[ "$failed" -eq 0 ]
