@@ -1,0 +1,448 @@
+// Encoder and decoder of module.md 23. One walk over the row's columns each; what decode accepts, encode gives back
+// word for word, so everything that is not canonical is refused with a reason.
+#include "vm/command_buffer.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <limits>
+
+#include "vm/error.h"
+
+namespace tape {
+namespace {
+
+constexpr uint64_t kCanonicalNan = 0x7FF8000000000000u;
+
+bool is_list(OperandKind kind) {
+  switch (kind) {
+    case OperandKind::List:
+    case OperandKind::OptionalList:
+    case OperandKind::GradList:
+      return true;
+    case OperandKind::Tensor:
+    case OperandKind::Immediate:
+    case OperandKind::Optional:
+    case OperandKind::Tape:
+    case OperandKind::Stream:
+    case OperandKind::Sink:
+      return false;
+  }
+  return false;
+}
+
+bool may_be_absent(OperandKind kind) {
+  return kind == OperandKind::Immediate || kind == OperandKind::Optional;
+}
+
+/// How many ids of this kind the module has.
+size_t count_of(OperandKind kind, const Module& module) {
+  switch (kind) {
+    case OperandKind::Tape:
+      return module.tapes.size();
+    case OperandKind::Stream:
+      return module.streams.size();
+    case OperandKind::Sink:
+      return module.sinks.size();
+    case OperandKind::Tensor:
+    case OperandKind::Immediate:
+    case OperandKind::Optional:
+    case OperandKind::List:
+    case OperandKind::OptionalList:
+    case OperandKind::GradList:
+      return module.tensors.size();
+  }
+  return 0;
+}
+
+std::string_view noun_of(OperandKind kind) {
+  switch (kind) {
+    case OperandKind::Tape:
+      return "tape";
+    case OperandKind::Stream:
+      return "stream";
+    case OperandKind::Sink:
+      return "sink";
+    case OperandKind::Tensor:
+    case OperandKind::Immediate:
+    case OperandKind::Optional:
+    case OperandKind::List:
+    case OperandKind::OptionalList:
+    case OperandKind::GradList:
+      return "tensor";
+  }
+  return "";
+}
+
+int64_t choices_of(const Attribute& attribute) {
+  return 1 + std::count(attribute.choices.begin(), attribute.choices.end(), '|');
+}
+
+/// Whether the Number attributes of a command are stored as f64.
+bool number_is_float(const Command& command, const Module& module) {
+  const int at = command.number_operand();
+  if (at < 0) return true;
+  const uint32_t id = command.ids[static_cast<size_t>(at)];
+  return id >= module.tensors.size() || is_float(module.tensors[id].dtype);
+}
+
+/// Whether the attribute is written: given, and not what its absence means.
+bool is_stored(const Attribute& attribute, const AttrValue& value) {
+  if (!value.present) return false;
+  if (attribute.required) return true;
+  switch (attribute.type) {
+    case AttrType::Bool:
+    case AttrType::Enum:
+    case AttrType::I32:
+    case AttrType::I64:
+      return value.i != static_cast<int64_t>(attribute.fallback);
+    case AttrType::F64:
+      return !(value.f == attribute.fallback);
+    case AttrType::IntList:
+      return !value.list.empty();
+    case AttrType::Number:
+    case AttrType::String:
+      return true;
+  }
+  return true;
+}
+
+void push_u64(std::vector<uint32_t>& words, uint64_t value) {
+  words.push_back(static_cast<uint32_t>(value));
+  words.push_back(static_cast<uint32_t>(value >> 32));
+}
+
+void push_f64(std::vector<uint32_t>& words, double value) {
+  push_u64(words, std::isnan(value) ? kCanonicalNan : std::bit_cast<uint64_t>(value));
+}
+
+constexpr bool fits_i32(int64_t value) {
+  return value >= std::numeric_limits<int32_t>::min() && value <= std::numeric_limits<int32_t>::max();
+}
+
+bool encode_attribute(const Attribute& attribute, const AttrValue& value, bool float_number,
+                      std::vector<uint32_t>& words, std::string& reason) {
+  switch (attribute.type) {
+    case AttrType::Bool:
+    case AttrType::Enum:
+    case AttrType::I32:
+    case AttrType::String:
+      if (attribute.type == AttrType::I32 ? !fits_i32(value.i) : value.i < 0 || value.i > 0xFFFFFFFFll) {
+        reason = fmt::format("{}={} does not fit 32 bits", attribute.name, value.i);
+        return false;
+      }
+      words.push_back(static_cast<uint32_t>(value.i));
+      return true;
+    case AttrType::I64:
+      push_u64(words, static_cast<uint64_t>(value.i));
+      return true;
+    case AttrType::F64:
+      push_f64(words, value.f);
+      return true;
+    case AttrType::Number:
+      if (float_number)
+        push_f64(words, value.f);
+      else
+        push_u64(words, static_cast<uint64_t>(value.i));
+      return true;
+    case AttrType::IntList:
+      words.push_back(static_cast<uint32_t>(value.list.size()));
+      for (const int64_t item : value.list) {
+        if (!fits_i32(item)) {
+          reason = fmt::format("{}=: {} does not fit 32 bits", attribute.name, item);
+          return false;
+        }
+        words.push_back(static_cast<uint32_t>(item));
+      }
+      return true;
+  }
+  return true;
+}
+
+/// Reads the words of one command; every read is checked against their end. The first broken rule stays in `reason`.
+class Reader {
+ public:
+  Reader(std::span<const uint32_t> words, const Module& module) : words_(words), module_(module) {}
+
+  [[nodiscard]] bool read(Command& command) {
+    return operands(command) && attributes(command) && all_used() && immediate(command);
+  }
+  [[nodiscard]] std::string take_reason() { return std::move(reason_); }
+
+ private:
+  bool fail(std::string reason) {
+    reason_ = std::move(reason);
+    return false;
+  }
+  [[nodiscard]] size_t left() const { return words_.size() - at_; }
+  bool too_short(std::string_view what) { return fail(fmt::format("ends before {}", what)); }
+
+  bool check_id(const Operand& operand, uint32_t id) {
+    if (id < count_of(operand.kind, module_)) return true;
+    if (id == kAbsent) return may_be_absent(operand.kind) || fail(fmt::format("operand {} is absent", operand.name));
+    return fail(fmt::format("operand {}: no {} has id {}", operand.name, noun_of(operand.kind), id));
+  }
+
+  /// Fixed operands come first, then the lists; ids are kept in row order.
+  bool operands(Command& command) {
+    const std::span<const Operand> row = command.op->operands();
+    size_t fixed = 0;
+    for (const Operand& operand : row) fixed += is_list(operand.kind) ? 0 : 1;
+    if (left() < fixed) return too_short("its operands");
+    size_t fixed_at = at_;
+    at_ += fixed;
+    for (const Operand& operand : row) {
+      if (is_list(operand.kind)) {
+        if (left() < 1) return too_short(fmt::format("the length of {}", operand.name));
+        const uint32_t count = words_[at_++];
+        if (left() < count) return fail(fmt::format("list {} has {} ids in {} words", operand.name, count, left()));
+        for (const uint32_t id : words_.subspan(at_, count))
+          if (!check_id(operand, id)) return false;
+        command.push_operand(words_.subspan(at_, count));
+        at_ += count;
+      } else {
+        const uint32_t id = words_[fixed_at++];
+        if (!check_id(operand, id)) return false;
+        command.push_operand(id);
+      }
+    }
+    return true;
+  }
+
+  bool attributes(Command& command) {
+    const std::span<const Attribute> row = command.op->attributes();
+    if (row.empty()) return true;
+    if (left() < 1) return too_short("its attribute mask");
+    const uint32_t mask = words_[at_++];
+    if ((mask >> row.size()) != 0) return fail(fmt::format("attribute mask {:#x} has bits beyond the row", mask));
+    const bool float_number = number_is_float(command, module_);
+    for (size_t i = 0; i < row.size(); ++i) {
+      if ((mask >> i & 1u) == 0) {
+        if (row[i].required) return fail(fmt::format("attribute {}= is missing", row[i].name));
+        continue;
+      }
+      AttrValue& value = command.attrs[i];
+      value.present = true;
+      if (!attribute(row[i], float_number, value)) return false;
+      if (!is_stored(row[i], value)) return fail(fmt::format("attribute {}= stores its default", row[i].name));
+    }
+    return true;
+  }
+
+  bool one_word(const Attribute& attribute, uint32_t& word) {
+    if (left() < 1) return too_short(fmt::format("attribute {}=", attribute.name));
+    word = words_[at_++];
+    return true;
+  }
+  bool two_words(const Attribute& attribute, uint64_t& value) {
+    if (left() < 2) return too_short(fmt::format("attribute {}=", attribute.name));
+    value = words_[at_] | uint64_t{words_[at_ + 1]} << 32;
+    at_ += 2;
+    return true;
+  }
+  bool float_value(const Attribute& attribute, double& value) {
+    uint64_t bits = 0;
+    if (!two_words(attribute, bits)) return false;
+    value = std::bit_cast<double>(bits);
+    return !std::isnan(value) || bits == kCanonicalNan ||
+           fail(fmt::format("attribute {}= is a NaN that is not canonical", attribute.name));
+  }
+  bool int_value(const Attribute& attribute, int64_t& value) {
+    uint64_t bits = 0;
+    if (!two_words(attribute, bits)) return false;
+    value = static_cast<int64_t>(bits);
+    return true;
+  }
+  bool limited(const Attribute& attribute, uint64_t limit, std::string_view noun, int64_t& value) {
+    uint32_t word = 0;
+    if (!one_word(attribute, word)) return false;
+    value = word;
+    return word < limit || fail(fmt::format("attribute {}= is {}, {}", attribute.name, word, noun));
+  }
+
+  bool attribute(const Attribute& attribute, bool float_number, AttrValue& value) {
+    switch (attribute.type) {
+      case AttrType::Bool:
+        return limited(attribute, 2, "not a bool", value.i);
+      case AttrType::Enum:
+        return limited(attribute, static_cast<uint64_t>(choices_of(attribute)), "not one of its choices", value.i);
+      case AttrType::String:
+        return limited(attribute, module_.strings.size(), "not a string of the module", value.i);
+      case AttrType::I32: {
+        uint32_t word = 0;
+        if (!one_word(attribute, word)) return false;
+        value.i = static_cast<int32_t>(word);
+        return true;
+      }
+      case AttrType::I64:
+        return int_value(attribute, value.i);
+      case AttrType::F64:
+        return float_value(attribute, value.f);
+      case AttrType::Number:
+        return float_number ? float_value(attribute, value.f) : int_value(attribute, value.i);
+      case AttrType::IntList:
+        return int_list(attribute, value.list);
+    }
+    return true;
+  }
+
+  bool int_list(const Attribute& attribute, std::vector<int64_t>& list) {
+    uint32_t count = 0;
+    if (!one_word(attribute, count)) return false;
+    if (left() < count)
+      return fail(fmt::format("attribute {}= has {} values in {} words", attribute.name, count, left()));
+    list.reserve(count);
+    for (const uint32_t word : words_.subspan(at_, count)) list.push_back(static_cast<int32_t>(word));
+    at_ += count;
+    return true;
+  }
+
+  bool all_used() { return left() == 0 || fail(fmt::format("{} words after its last attribute", left())); }
+
+  /// An immediate stands exactly where the last source is absent.
+  bool immediate(const Command& command) {
+    const std::span<const Operand> row = command.op->operands();
+    for (size_t i = row.size(); i-- > 0;) {
+      if (row[i].kind != OperandKind::Immediate) continue;
+      const bool given = command.id(i) != kAbsent;
+      const bool imm = command.has_attr("imm");
+      if (given == imm)
+        return fail(fmt::format(given ? "both operand {} and imm= are given" : "operand {} is absent without imm=",
+                                row[i].name));
+    }
+    return true;
+  }
+
+  std::span<const uint32_t> words_;
+  const Module& module_;
+  size_t at_ = 1;
+  std::string reason_;
+};
+
+void decode_into(std::span<const uint32_t> words, const Module& module, Decoded& decoded) {
+  decoded.count = static_cast<uint32_t>(words.size());
+  const auto code = static_cast<uint16_t>(words[0]);
+  if (words[0] >> 16 != words.size()) {
+    decoded.reason = fmt::format("says {} words where there are {}", words[0] >> 16, words.size());
+    return;
+  }
+  const OpInfo* op = find_op(code);
+  if (op == nullptr) {
+    decoded.reason = fmt::format("opcode {:#06x} is unknown", code);
+    return;
+  }
+  Command& command = decoded.command.emplace();
+  command.op = op;
+  command.attrs.resize(op->attributes().size());
+  Reader reader(words, module);
+  if (reader.read(command)) return;
+  decoded.reason = fmt::format("{}: {}", op->mnemonic, reader.take_reason());
+  decoded.command.reset();
+}
+
+}  // namespace
+
+Decoded Decoder::next() {
+  Decoded decoded;
+  decoded.word = at_;
+  const std::span<const uint32_t> rest = words_.subspan(at_);
+  const uint32_t count = rest[0] >> 16;
+  if (count == 0 || count > rest.size()) {
+    decoded.count = static_cast<uint32_t>(rest.size());
+    decoded.reason = count == 0 ? std::string("a command of no words")
+                                : fmt::format("a command of {} words where the tape has {} left", count, rest.size());
+  } else {
+    decode_into(rest.first(count), *module_, decoded);
+  }
+  at_ += decoded.count;
+  return decoded;
+}
+
+Decoded decode(std::span<const uint32_t> words, const Module& module) {
+  Decoded decoded;
+  if (words.empty()) {
+    decoded.reason = "a command of no words";
+    return decoded;
+  }
+  decode_into(words, module, decoded);
+  return decoded;
+}
+
+bool encode(const Command& command, const Module& module, std::vector<uint32_t>& words, std::string& reason) {
+  const size_t start = words.size();
+  words.push_back(0);
+  const std::span<const Operand> row = command.op->operands();
+  bool lists = false;
+  for (size_t i = 0; i < row.size(); ++i) {
+    if (is_list(row[i].kind))
+      lists = true;
+    else
+      words.push_back(command.id(i));
+  }
+  for (size_t i = 0; lists && i < row.size(); ++i) {
+    if (!is_list(row[i].kind)) continue;
+    const std::span<const uint32_t> ids = command.operand(i);
+    words.push_back(static_cast<uint32_t>(ids.size()));
+    words.insert(words.end(), ids.begin(), ids.end());
+  }
+  const std::span<const Attribute> attributes = command.op->attributes();
+  bool ok = true;
+  if (!attributes.empty()) {
+    const size_t mask_at = words.size();
+    words.push_back(0);
+    uint32_t mask = 0;
+    bool float_number = true;
+    for (size_t i = 0; ok && i < attributes.size(); ++i) {
+      if (!is_stored(attributes[i], command.attrs[i])) continue;
+      mask |= 1u << i;
+      if (attributes[i].type == AttrType::Number) float_number = number_is_float(command, module);
+      ok = encode_attribute(attributes[i], command.attrs[i], float_number, words, reason);
+    }
+    words[mask_at] = mask;
+  }
+  const size_t count = words.size() - start;
+  if (ok && count > static_cast<size_t>(limits::max_command_words)) {
+    reason = fmt::format("{} words, max_command_words is {}", count, limits::max_command_words);
+    ok = false;
+  }
+  if (!ok) {
+    reason = fmt::format("{}: {}", command.op->mnemonic, reason);
+    words.resize(start);
+    return false;
+  }
+  words[start] = static_cast<uint32_t>(count) << 16 | static_cast<uint32_t>(command.op->opcode);
+  return true;
+}
+
+std::vector<PlacedCommand> commands_of(const Module& module, const Tape& tape) {
+  std::vector<PlacedCommand> commands;
+  Decoder decoder(tape.words, module);
+  auto line = tape.lines.begin();
+  while (!decoder.done()) {
+    Decoded decoded = decoder.next();
+    if (!decoded.command) throw Error(Code::Invalid, fmt::format("tape {}: {}", tape.name, decoded.reason));
+    while (line != tape.lines.end() && line->word < decoded.word) ++line;
+    const bool here = line != tape.lines.end() && line->word == decoded.word;
+    commands.push_back({std::move(*decoded.command), here ? line->location : Location{}});
+  }
+  return commands;
+}
+
+void TapeBuilder::add(const Command& command, const Location& location) {
+  Tape& tape = module_->tapes[tape_];
+  const auto word = static_cast<uint32_t>(tape.words.size());
+  std::string reason;
+  if (!encode(command, *module_, tape.words, reason))
+    throw Error(Code::Limit, fmt::format("tape {}: {}", tape.name, reason));
+  if (location.line != 0) tape.lines.push_back({word, location});
+}
+
+void TapeBuilder::add(Opcode opcode, std::initializer_list<uint32_t> operands, const Location& location) {
+  Command command = make_command(op_info(opcode));
+  for (const uint32_t id : operands) command.push_operand(id);
+  add(command, location);
+}
+
+}  // namespace tape
