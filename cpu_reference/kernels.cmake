@@ -3,12 +3,15 @@
 # made local, so that no inline function built for v3 can be chosen for baseline code.
 file(GLOB TAPE_KERNEL_SOURCES CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/cpu_reference/kernels/*.cpp)
 
+if(NOT TAPE_KERNEL_SOURCES)
+  return()
+endif()
 add_library(tape_cpu_kernels_base OBJECT ${TAPE_KERNEL_SOURCES})
 target_compile_definitions(tape_cpu_kernels_base PRIVATE TAPE_CPU_LEVEL=base)
 target_link_libraries(tape_cpu_kernels_base PRIVATE tape_vm PkgConfig::OPENBLAS)
 target_sources(tape_cpu PRIVATE $<TARGET_OBJECTS:tape_cpu_kernels_base>)
 
-if(TAPE_CPU_V3 AND CMAKE_SYSTEM_PROCESSOR STREQUAL "x86_64" AND TAPE_KERNEL_SOURCES)
+if(TAPE_CPU_V3 AND CMAKE_SYSTEM_PROCESSOR STREQUAL "x86_64")
   add_library(tape_cpu_kernels_v3 OBJECT ${TAPE_KERNEL_SOURCES})
   target_compile_definitions(tape_cpu_kernels_v3 PRIVATE TAPE_CPU_LEVEL=v3)
   target_compile_options(tape_cpu_kernels_v3 PRIVATE -march=x86-64-v3)

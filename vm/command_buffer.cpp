@@ -308,9 +308,8 @@ class Reader {
       if (row[i].kind != OperandKind::Immediate) continue;
       const bool given = command.id(i) != kAbsent;
       const bool imm = command.has_attr("imm");
-      if (given == imm)
-        return fail(fmt::format(given ? "both operand {} and imm= are given" : "operand {} is absent without imm=",
-                                row[i].name));
+      if (given && imm) return fail(fmt::format("both operand {} and imm= are given", row[i].name));
+      if (!given && !imm) return fail(fmt::format("operand {} is absent without imm=", row[i].name));
     }
     return true;
   }

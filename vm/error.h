@@ -38,8 +38,13 @@ class Error : public std::runtime_error {
 class Fault : public Error {
  public:
   explicit Fault(const std::string& message) : Error(Code::Fault, message) {}
-  Fault(const std::string& message, std::string tape, uint64_t command, std::string mnemonic, std::string place)
-      : Error(Code::Fault, message), tape(std::move(tape)), command(command), mnemonic(std::move(mnemonic)), place(std::move(place)) {}
+  Fault(const std::string& message, std::string in_tape, uint64_t at_command, std::string at_mnemonic,
+        std::string at_place)
+      : Error(Code::Fault, message),
+        tape(std::move(in_tape)),
+        command(at_command),
+        mnemonic(std::move(at_mnemonic)),
+        place(std::move(at_place)) {}
   std::string tape;       // entry that was played
   uint64_t command = 0;   // index in the inlined entry
   std::string mnemonic;
