@@ -1,5 +1,5 @@
-// What a CPU kernel sees. `choose_<Op>` is called once in prepare and picks the kernel for the dtypes at hand; the
-// kernel is then called with the same Call in every run. Kernels never allocate beyond their stack and scratch, check
+// What a CPU kernel sees. `choose_<Op>` is called in select (no addresses yet: it may compare View::data, never follow
+// it) and again in prepare; it picks the kernel for the dtypes at hand, which is then called with that Call in every run. Kernels never allocate beyond their stack and scratch, check
 // everything that can fault before they write anything, and give the same bits for any number of threads.
 #pragma once
 
@@ -40,15 +40,17 @@ struct View {
 struct Call {
   const Command* command = nullptr;  // attributes: command->attr_int("axis") ... (read them in choose, not in run)
   std::vector<View> operands;        // parallel to command->ids
-  std::byte* scratch = nullptr;      // Selection::scratch bytes
+  std::byte* scratch = nullptr;      // scratch_bytes of them, undefined on entry, aligned as tensors are
   const StreamBinding* stream = nullptr;  // LOAD
+  View cursor;                            // LOAD: i64[2] epoch, row
   HostChannel* host = nullptr;            // STORE, TRACE
   std::string label;                      // TRACE
 
   // Filled by choose_<Op>: whatever its kernel wants ready. Numeric attributes are already rounded to the command's
-  // compute type (module.md 18).
+  // compute type (module.md 18). Addresses may not go in here: bind() changes them.
   std::vector<int64_t> ints;
   std::vector<double> floats;
+  uint64_t scratch_bytes = 0;        // scratch the kernel wants; a function of dtypes, shapes and attributes alone
   bool accumulate = false;           // acc=1
 
   /// First view of operand i of the row.
