@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "vm/backend.h"
@@ -13,8 +14,8 @@
 namespace tape {
 
 struct PlanOptions {
-  bool reuse = true;     // false (--no-reuse): every local has bytes of its own
-  bool poison = false;   // a local is filled with 0xFF bytes before its first write, scratch before its command
+  bool reuse = true;             // false (--no-reuse): every local has bytes of its own
+  bool poison = false;           // a local is filled with 0xFF bytes before its first write, scratch before its command
   std::vector<TensorId> pinned;  // locals whose bytes are kept to the end of the run
 };
 
@@ -27,24 +28,29 @@ struct Placement {
 };
 
 struct Plan {
-  VerifiedModule module;                  // inlined: one tape
-  std::vector<PlacedCommand> commands;    // of that tape
-  std::vector<std::vector<OperandType>> types;  // per command, parallel to Command::ids
-  std::vector<uint32_t> matching;         // per command: REPEAT/WHILE -> its END and back; else its own index
-  std::vector<Placement> tensors;         // by tensor id
-  std::vector<Selection> selections;      // per command
-  std::vector<uint64_t> scratch;          // arena offset of each command's scratch
-  uint64_t arena_bytes = 0;               // peak
-  uint64_t unplanned_bytes = 0;           // sum of all locals, each with bytes of its own
+  explicit Plan(VerifiedModule verified) : module(std::move(verified)) {}
+
+  VerifiedModule module;                        // inlined: one tape
+  std::vector<PlacedCommand> commands;          // of that tape
+  std::vector<std::vector<OperandType>> types;  // per command, parallel to Command::ids; dtypes as stored
+  std::vector<uint32_t> matching;               // per command: REPEAT/WHILE -> its END and back; else its own index
+  std::vector<Placement> tensors;               // by tensor id
+  std::vector<Selection> selections;            // per command
+  std::vector<uint64_t> scratch;                // arena offset of each command's scratch
+  uint64_t arena_bytes = 0;                     // peak
+  uint64_t unplanned_bytes = 0;                 // sum of all locals, each with bytes of its own
   uint64_t persistent_bytes = 0;
-  uint64_t scratch_bytes = 0;             // largest scratch of a command
-  double flops = 0;                       // of one run, loops at their constant count
+  uint64_t scratch_bytes = 0;  // largest scratch of a command
+  double flops = 0;            // of one run, loops at their constant count, other loops once
+  double traffic = 0;          // bytes of all operands read and written, likewise
   PlanOptions options;
 };
 
 /// `inlined` comes from inline_entry (then verified). Throws Error(Limit) when arena and persistent bytes exceed the
-/// backend's memory, naming both numbers.
-[[nodiscard]] std::shared_ptr<const Plan> make_plan(const VerifiedModule& inlined, Backend& backend, const PlanOptions& options);
+/// backend's memory, naming both numbers. A zero-size tensor has one aligned unit of its own, so that every operand
+/// that is present has an address. Without reuse every local has bytes of its own and all commands share one scratch.
+[[nodiscard]] std::shared_ptr<const Plan> make_plan(const VerifiedModule& inlined, Backend& backend,
+                                                    const PlanOptions& options);
 
 /// One tensor of an optimizer slab: element offsets are the same in the slabs of params, gradients and every moment.
 struct SlabMember {

@@ -23,11 +23,14 @@ struct Inlined {
 
 /// Expands every CALL of `entry`, with fresh private locals for each site. Saved values of a forward called here become
 /// arena locals that the nearest later CALL of its gradient reads (module.md 3); a gradient with no earlier CALL of its
-/// forward reads the module's saved storage. Exact: bits and faults are those of the calls.
+/// forward reads the module's saved storage, whose records keep role Saved, with owner 0 when the entry is the forward
+/// that writes them and owner kNone otherwise. The first call of a tape uses the records of its privates themselves, with
+/// a new name and owner 0; later calls use new records. Exact: bits and faults are those of the calls.
 /// Precondition: the entry is playable.
 [[nodiscard]] Inlined inline_entry(const VerifiedModule& module, TapeId entry);
 
-/// Drops commands of an inlined entry whose results nobody reads: not persistent, not in `pinned`, no effect. Exact.
+/// Turns commands of an inlined entry whose results nobody reads (not persistent, not in `pinned`, no effect) into NOP, so
+/// that faults keep their command index. Exact.
 [[nodiscard]] Module eliminate_dead(const VerifiedModule& inlined, const std::vector<TensorId>& pinned);
 
 /// `.grad name of=... loss=... [wrt=] [seed=extern] [accumulate=1] [grad_dtype=]`

@@ -1,0 +1,167 @@
+// Inlining: every CALL of an entry is replaced by the commands of the tape it names. Each site has private tensors of
+// its own, and saved values tie a gradient's CALL to the nearest earlier CALL of its forward (module.md 2, 3).
+#include <unordered_map>
+#include <utility>
+
+#include "vm/command_buffer.h"
+#include "vm/passes/names.h"
+#include "vm/passes/passes.h"
+
+namespace tape {
+namespace {
+
+using Renaming = std::unordered_map<TensorId, TensorId>;
+
+class Inliner {
+ public:
+  Inliner(const VerifiedModule& verified, TapeId entry)
+      : source_(verified.module()), entry_(entry), names_(source_, entry) {
+    privates_.resize(source_.tapes.size());
+    for (TensorId id = 0; id < source_.tensors.size(); ++id)
+      if (source_.tensors[id].owner != kNone) privates_[source_.tensors[id].owner].push_back(id);
+    decoded_.resize(source_.tapes.size());
+    ready_.resize(source_.tapes.size());
+  }
+
+  Inlined run() {
+    result_.module = source_;
+    Module& module = result_.module;
+    Tape entry_tape = source_.tapes[entry_];
+    entry_tape.words.clear();
+    entry_tape.lines.clear();
+    entry_tape.gradient_of = kNone;
+    module.tapes.assign(1, std::move(entry_tape));
+    for (const TensorId id : privates_[entry_]) {
+      module.tensors[id].owner = 0;
+      result_.instances.push_back({entry_, id, id});
+    }
+    TapeBuilder builder(module, 0);
+    play(builder, entry_, {}, 0);
+    settle_unused();
+    return std::move(result_);
+  }
+
+ private:
+  /// Appends the commands of a tape. `outer`: chain (index + 1) of the CALL this playing came through, 0 for the entry.
+  void play(TapeBuilder& builder, TapeId tape, const Renaming& renaming, uint32_t outer) {
+    std::unordered_map<uint32_t, uint32_t> chains;
+    for (const PlacedCommand& placed : commands_of_tape(tape)) {
+      const Location location = moved(placed.location, outer, chains);
+      if (placed.command.op->opcode == Opcode::Call) {
+        call(builder, placed.command.id(0), location);
+        continue;
+      }
+      Command command = placed.command;
+      rename(command, renaming);
+      builder.add(command, location);
+    }
+  }
+
+  void call(TapeBuilder& builder, TapeId callee, const Location& at) {
+    Renaming renaming;
+    Renaming saved;
+    for (const TensorId id : privates_[callee]) {
+      const TensorId instance = instance_of(callee, id);
+      renaming.emplace(id, instance);
+      if (source_.tensors[id].role == Role::Saved) saved.emplace(id, instance);
+    }
+    const TapeId forward = source_.tapes[callee].gradient_of;
+    if (forward != kNone)
+      if (const auto found = saved_.find(forward); found != saved_.end())
+        renaming.insert(found->second.begin(), found->second.end());
+    uint32_t chain = 0;
+    if (at.line != 0) {
+      result_.module.chains.push_back({at, "CALL " + source_.tapes[callee].name});
+      chain = static_cast<uint32_t>(result_.module.chains.size());
+    }
+    play(builder, callee, renaming, chain);
+    saved_[callee] = std::move(saved);
+  }
+
+  /// The tensor that stands for a private one at the present site: its own record the first time, a new one afterwards.
+  /// The record of a saved value always stays the module's storage.
+  TensorId instance_of(TapeId tape, TensorId id) {
+    const Tensor& original = source_.tensors[id];
+    std::string name = names_.make(source_.tapes[tape].name + '.' + original.name);
+    TensorId instance = id;
+    if (original.role == Role::Saved || !used_.emplace(id, true).second) {
+      instance = static_cast<TensorId>(result_.module.tensors.size());
+      result_.module.tensors.push_back(original);
+    }
+    Tensor& record = result_.module.tensors[instance];
+    record.name = std::move(name);
+    record.owner = 0;
+    if (record.role == Role::Saved) record.role = Role::Local;
+    result_.instances.push_back({tape, id, instance});
+    return instance;
+  }
+
+  /// Records no site uses stay in place, so that ids keep their meaning. Saved ones are storage of the module.
+  void settle_unused() {
+    for (TapeId tape = 0; tape < privates_.size(); ++tape) {
+      if (tape == entry_) continue;
+      for (const TensorId id : privates_[tape]) {
+        Tensor& record = result_.module.tensors[id];
+        if (record.role == Role::Saved) {
+          record.owner = kNone;
+          record.name = names_.make(source_.tapes[tape].name + ".saved." + record.name);
+        } else if (!used_.contains(id)) {
+          record.owner = 0;
+          record.name = names_.make(source_.tapes[tape].name + '.' + record.name);
+        }
+      }
+    }
+  }
+
+  static void rename(Command& command, const Renaming& renaming) {
+    if (renaming.empty()) return;
+    for (size_t i = 0; i < command.ends.size(); ++i) {
+      if (!command.is_tensor(i)) continue;
+      for (uint32_t& id : command.operand(i))
+        if (const auto found = renaming.find(id); found != renaming.end()) id = found->second;
+    }
+  }
+
+  /// The place with the chain `outer` put behind its own. `memo` holds the chains moved at this site.
+  Location moved(Location location, uint32_t outer, std::unordered_map<uint32_t, uint32_t>& memo) {
+    if (location.line == 0 || outer == 0) return location;
+    location.chain = moved_chain(location.chain, outer, memo);
+    return location;
+  }
+  uint32_t moved_chain(uint32_t chain, uint32_t outer, std::unordered_map<uint32_t, uint32_t>& memo) {
+    if (chain == 0) return outer;
+    if (const auto found = memo.find(chain); found != memo.end()) return found->second;
+    ChainLink link = source_.chains[chain - 1];
+    link.at.chain = moved_chain(link.at.chain, outer, memo);
+    result_.module.chains.push_back(std::move(link));
+    const auto moved_to = static_cast<uint32_t>(result_.module.chains.size());
+    memo.emplace(chain, moved_to);
+    return moved_to;
+  }
+
+  const std::vector<PlacedCommand>& commands_of_tape(TapeId tape) {
+    if (!ready_[tape]) {
+      decoded_[tape] = commands_of(source_, source_.tapes[tape]);
+      ready_[tape] = true;
+    }
+    return decoded_[tape];
+  }
+
+  const Module& source_;
+  TapeId entry_;
+  UniqueNames names_;
+  Inlined result_;
+  std::vector<std::vector<TensorId>> privates_;  // by tape
+  std::vector<std::vector<PlacedCommand>> decoded_;
+  std::vector<bool> ready_;
+  std::unordered_map<TensorId, bool> used_;     // private records that stand for a site
+  std::unordered_map<TapeId, Renaming> saved_;  // by forward: saved values of its latest CALL
+};
+
+}  // namespace
+
+Inlined inline_entry(const VerifiedModule& module, TapeId entry) {
+  return Inliner(module, entry).run();
+}
+
+}  // namespace tape

@@ -1,0 +1,336 @@
+// The memory plan of one entry: liveness of locals and scratch over command indices, extended round loops, then best
+// fit into one arena. Two tensors that are live at the same command never share a byte; sizes are checked in 64 bits.
+#include "vm/plan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "vm/error.h"
+
+namespace tape {
+namespace {
+
+constexpr uint64_t kAlignment = 256;
+
+uint64_t checked_add(uint64_t a, uint64_t b, const Capabilities& capabilities) {
+  uint64_t sum = 0;
+  if (__builtin_add_overflow(a, b, &sum))
+    throw Error(Code::Limit, fmt::format("the plan needs more than 2^64 bytes; backend {} has {} bytes",
+                                         capabilities.name, capabilities.memory));
+  return sum;
+}
+
+uint64_t aligned(uint64_t bytes) {
+  return (std::max<uint64_t>(bytes, 1) + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+bool is_loop(const Command& command) {
+  return command.op->opcode == Opcode::Repeat || command.op->opcode == Opcode::While;
+}
+
+/// Bytes wanted from `first` to `last`, both inclusive.
+struct Block {
+  uint64_t bytes = 0;  // aligned
+  uint32_t first = 0, last = 0;
+  uint64_t offset = 0;
+};
+
+/// Free ranges of an arena that grows at its end.
+class Arena {
+ public:
+  explicit Arena(const Capabilities& capabilities) : capabilities_(capabilities) {}
+
+  uint64_t take(uint64_t bytes) {
+    if (const auto fit = by_size_.lower_bound({bytes, 0}); fit != by_size_.end()) {
+      const auto [size, offset] = *fit;
+      erase(offset);
+      if (size > bytes) insert(offset + bytes, size - bytes);
+      return offset;
+    }
+    uint64_t offset = end_;
+    if (!by_offset_.empty()) {
+      const auto [start, size] = *by_offset_.rbegin();
+      if (start + size == end_) {
+        offset = start;
+        erase(start);
+      }
+    }
+    end_ = checked_add(offset, bytes, capabilities_);
+    return offset;
+  }
+
+  void give(uint64_t offset, uint64_t bytes) {
+    auto next = by_offset_.lower_bound(offset);
+    if (next != by_offset_.end() && next->first == offset + bytes) {
+      bytes += next->second;
+      erase(next->first);
+    }
+    auto before = by_offset_.lower_bound(offset);
+    if (before != by_offset_.begin() && (--before)->first + before->second == offset) {
+      offset = before->first;
+      bytes += before->second;
+      erase(offset);
+    }
+    insert(offset, bytes);
+  }
+
+  [[nodiscard]] uint64_t end() const { return end_; }
+
+ private:
+  void insert(uint64_t offset, uint64_t bytes) {
+    by_offset_.emplace(offset, bytes);
+    by_size_.emplace(bytes, offset);
+  }
+  void erase(uint64_t offset) {
+    const auto at = by_offset_.find(offset);
+    by_size_.erase({at->second, offset});
+    by_offset_.erase(at);
+  }
+
+  const Capabilities& capabilities_;
+  std::map<uint64_t, uint64_t> by_offset_;
+  std::set<std::pair<uint64_t, uint64_t>> by_size_;
+  uint64_t end_ = 0;
+};
+
+/// Places blocks in the order of their first command, larger ones first; returns the arena's size.
+uint64_t place(std::vector<Block>& blocks, size_t commands, const Capabilities& capabilities) {
+  std::vector<uint32_t> starts(blocks.size());
+  for (uint32_t i = 0; i < blocks.size(); ++i) starts[i] = i;
+  std::sort(starts.begin(), starts.end(), [&](uint32_t a, uint32_t b) {
+    if (blocks[a].first != blocks[b].first) return blocks[a].first < blocks[b].first;
+    return blocks[a].bytes != blocks[b].bytes ? blocks[a].bytes > blocks[b].bytes : a < b;
+  });
+  std::vector<uint32_t> ends = starts;
+  std::stable_sort(ends.begin(), ends.end(), [&](uint32_t a, uint32_t b) { return blocks[a].last < blocks[b].last; });
+  Arena arena(capabilities);
+  size_t start = 0, end = 0;
+  for (uint32_t command = 0; command < commands; ++command) {
+    for (; end < ends.size() && blocks[ends[end]].last < command; ++end)
+      arena.give(blocks[ends[end]].offset, blocks[ends[end]].bytes);
+    for (; start < starts.size() && blocks[starts[start]].first == command; ++start)
+      blocks[starts[start]].offset = arena.take(blocks[starts[start]].bytes);
+  }
+  return arena.end();
+}
+
+class Planner {
+ public:
+  Planner(const VerifiedModule& inlined, Backend& backend, const PlanOptions& options)
+      : backend_(backend), capabilities_(backend.capabilities()), plan_(std::make_shared<Plan>(inlined)) {
+    plan_->options = options;
+    plan_->commands = commands_of(module(), module().tapes[0]);
+  }
+
+  std::shared_ptr<const Plan> run() {
+    type_operands();
+    match_loops();
+    select();
+    measure();
+    find_lives();
+    lay_out();
+    check_memory();
+    return plan_;
+  }
+
+ private:
+  [[nodiscard]] const Module& module() const { return plan_->module.module(); }
+  [[nodiscard]] size_t count() const { return plan_->commands.size(); }
+  [[nodiscard]] const Command& command(size_t i) const { return plan_->commands[i].command; }
+
+  void type_operands() {
+    plan_->types.resize(count());
+    for (size_t i = 0; i < count(); ++i) {
+      const Command& at = command(i);
+      plan_->types[i].resize(at.ids.size());
+      for_each_tensor(at, [&](size_t position, TensorId id, Access) {
+        const Tensor& tensor = module().tensors[id];
+        plan_->types[i][position] = {tensor.name, capabilities_.storage(tensor.dtype), tensor.shape, true, true};
+      });
+    }
+  }
+
+  void match_loops() {
+    plan_->matching.resize(count());
+    enclosing_.assign(count(), kNone);
+    std::vector<uint32_t> open;
+    for (uint32_t i = 0; i < count(); ++i) {
+      plan_->matching[i] = i;
+      if (command(i).op->opcode == Opcode::End) {
+        plan_->matching[i] = open.back();
+        plan_->matching[open.back()] = i;
+        open.pop_back();
+      }
+      enclosing_[i] = open.empty() ? kNone : open.back();
+      if (is_loop(command(i))) open.push_back(i);
+    }
+  }
+
+  void select() {
+    plan_->selections.reserve(count());
+    for (size_t i = 0; i < count(); ++i) {
+      plan_->selections.push_back(backend_.select(command(i), plan_->types[i]));
+      plan_->scratch_bytes = std::max(plan_->scratch_bytes, plan_->selections.back().scratch);
+    }
+  }
+
+  void measure() {
+    std::vector<double> times{1};
+    for (size_t i = 0; i < count(); ++i) {
+      const Command& at = command(i);
+      if (at.op->opcode == Opcode::End) times.pop_back();
+      plan_->flops += times.back() * flops_of(at, plan_->types[i]);
+      for_each_tensor(at, [&](size_t position, TensorId, Access access) {
+        const OperandType& type = plan_->types[i][position];
+        const auto bytes = static_cast<double>(type.shape.elements()) * static_cast<double>(size_of(type.dtype));
+        plan_->traffic += times.back() * bytes * (access == Access::Update ? 2 : 1);
+      });
+      if (!is_loop(at)) continue;
+      const bool constant = at.op->opcode == Opcode::Repeat && at.id(0) == kAbsent;
+      times.push_back(times.back() * (constant ? static_cast<double>(at.attr_int("count")) : 1));
+    }
+  }
+
+  /// First and last command of every tensor, loops taken into account. A tensor accessed before a loop and inside it
+  /// lives to the loop's END. One accessed first inside is written there in full before it is read (the verifier has
+  /// proved it), so each pass makes it anew and it lives within the pass.
+  void find_lives() {
+    plan_->tensors.assign(module().tensors.size(), {});
+    std::vector<Placement>& tensors = plan_->tensors;
+    for (uint32_t i = 0; i < count(); ++i) {
+      const auto touch = [&](size_t, TensorId id, Access) {
+        Placement& at = tensors[id];
+        if (at.segment == Segment::None) first_access(at, id, i);
+        at.last = std::max(at.last, i);
+        for (uint32_t loop = loop_around(i); loop != kNone && at.first < loop; loop = enclosing_[loop])
+          at.last = std::max(at.last, plan_->matching[loop]);
+      };
+      for_each_tensor(command(i), touch);
+      for (size_t operand = 0; operand < command(i).ends.size(); ++operand)
+        if (command(i).op->operands()[operand].kind == OperandKind::Stream)
+          touch(0, module().streams[command(i).operand(operand)[0]].cursor, Access::Update);
+    }
+    for (const TensorId id : plan_->options.pinned) pin(tensors[id]);
+  }
+
+  void first_access(Placement& at, TensorId id, uint32_t i) {
+    const Tensor& tensor = module().tensors[id];
+    const bool local = !is_persistent(tensor) && tensor.role != Role::Saved;
+    at.segment = local ? Segment::Arena : Segment::Persistent;
+    at.bytes = static_cast<uint64_t>(tensor.shape.elements()) * size_of(capabilities_.storage(tensor.dtype));
+    at.first = i;
+    if (local)
+      total_ = checked_add(total_, aligned(at.bytes), capabilities_);
+    else
+      plan_->persistent_bytes = checked_add(plan_->persistent_bytes, at.bytes, capabilities_);
+  }
+
+  /// The innermost loop whose passes play command i. A WHILE reads its condition before every pass, so its own head
+  /// counts.
+  [[nodiscard]] uint32_t loop_around(uint32_t i) const {
+    return command(i).op->opcode == Opcode::While ? i : enclosing_[i];
+  }
+
+  /// Kept to the end of the run. Inside a loop the bytes are taken from its head on: a later pass may skip the write.
+  void pin(Placement& at) {
+    if (at.segment != Segment::Arena) return;
+    for (uint32_t loop = enclosing_[at.first]; loop != kNone; loop = enclosing_[loop]) at.first = loop;
+    at.last = static_cast<uint32_t>(count()) - 1;
+  }
+
+  void lay_out() {
+    plan_->scratch.assign(count(), 0);
+    const uint64_t shared_scratch = plan_->scratch_bytes == 0 ? 0 : aligned(plan_->scratch_bytes);
+    plan_->unplanned_bytes = checked_add(total_, shared_scratch, capabilities_);
+    if (!plan_->options.reuse || !lay_out_with_reuse()) lay_out_apart();
+  }
+
+  /// False when the result would be larger than without reuse.
+  bool lay_out_with_reuse() {
+    std::vector<Block> blocks;
+    std::vector<uint64_t*> targets;
+    for (Placement& at : plan_->tensors)
+      if (at.segment == Segment::Arena) {
+        blocks.push_back({aligned(at.bytes), at.first, at.last});
+        targets.push_back(&at.offset);
+      }
+    for (uint32_t i = 0; i < count(); ++i)
+      if (const uint64_t bytes = plan_->selections[i].scratch; bytes != 0) {
+        blocks.push_back({aligned(bytes), i, i});
+        targets.push_back(&plan_->scratch[i]);
+      }
+    plan_->arena_bytes = place(blocks, count(), capabilities_);
+    if (plan_->arena_bytes > plan_->unplanned_bytes) return false;
+    for (size_t i = 0; i < blocks.size(); ++i) *targets[i] = blocks[i].offset;
+    return true;
+  }
+
+  void lay_out_apart() {
+    uint64_t end = 0;
+    for (Placement& at : plan_->tensors)
+      if (at.segment == Segment::Arena) {
+        at.offset = end;
+        end += aligned(at.bytes);
+      }
+    for (uint32_t i = 0; i < count(); ++i)
+      if (plan_->selections[i].scratch != 0) plan_->scratch[i] = end;
+    plan_->arena_bytes = plan_->unplanned_bytes;
+  }
+
+  void check_memory() const {
+    const uint64_t needed = checked_add(plan_->arena_bytes, plan_->persistent_bytes, capabilities_);
+    if (needed > capabilities_.memory)
+      throw Error(Code::Limit, fmt::format("tape {} needs {} bytes (arena {}, persistent {}); backend {} has {} bytes",
+                                           module().tapes[0].name, needed, plan_->arena_bytes, plan_->persistent_bytes,
+                                           capabilities_.name, capabilities_.memory));
+  }
+
+  template <class Visit>
+  static void for_each_tensor(const Command& at, Visit&& visit) {
+    size_t position = 0;
+    for (size_t operand = 0; operand < at.ends.size(); ++operand)
+      for (; position < at.ends[operand]; ++position)
+        if (at.is_tensor(operand) && at.ids[position] != kAbsent) visit(position, at.ids[position], at.access(operand));
+  }
+
+  Backend& backend_;
+  const Capabilities& capabilities_;
+  std::shared_ptr<Plan> plan_;
+  std::vector<uint32_t> enclosing_;  // per command: head of the innermost loop around it, kNone outside loops
+  uint64_t total_ = 0;               // all locals, each with bytes of its own
+};
+
+}  // namespace
+
+std::shared_ptr<const Plan> make_plan(const VerifiedModule& inlined, Backend& backend, const PlanOptions& options) {
+  return Planner(inlined, backend, options).run();
+}
+
+std::vector<Slab> optimizer_slabs(const Module& module) {
+  std::vector<Slab> slabs;
+  for (TapeId tape = 0; tape < module.tapes.size(); ++tape)
+    for (const PlacedCommand& placed : commands_of(module, module.tapes[tape])) {
+      const Command& command = placed.command;
+      if (command.op->shape != ShapeRule::Optimizer) continue;
+      std::map<DType, Slab> groups;
+      for (const TensorId param : command.operand(0)) {
+        const Tensor& tensor = module.tensors[param];
+        Slab& slab = groups[tensor.dtype];
+        slab.optimizer = tape;
+        slab.dtype = tensor.dtype;
+        slab.members.push_back({param, slab.elements});
+        // One offset serves the parameter and its f32 or f64 companions, so starts are 256 bytes in the narrowest of
+        // them.
+        const uint64_t unit = kAlignment / std::min<uint64_t>(size_of(tensor.dtype), 4);
+        slab.elements += (static_cast<uint64_t>(tensor.shape.elements()) + unit - 1) / unit * unit;
+      }
+      for (auto& [dtype, slab] : groups) slabs.push_back(std::move(slab));
+    }
+  return slabs;
+}
+
+}  // namespace tape
