@@ -13,7 +13,7 @@ namespace tape {
 
 /// What inference knows of one operand, parallel to Command::ids.
 struct OperandType {
-  std::string_view name;   // for messages
+  std::string_view name;  // for messages
   DType dtype = DType::F32;
   Shape shape;
   bool dtype_known = false;  // false only for a destination that is to be inferred
@@ -37,6 +37,14 @@ struct ColumnType {
 /// Axes of a reduction made canonical: ascending, unique, non-negative; all axes when `axes` is empty. nullopt when one
 /// is out of range or named twice.
 [[nodiscard]] std::optional<std::vector<int>> canonical_axes(std::span<const int64_t> axes, int rank);
+
+/// What SLICE and SLICE_GRAD take of one axis.
+struct SliceRange {
+  int64_t start = 0, step = 1, count = 0;
+};
+/// Range of an axis of that size, negative start= and stop= counted from the end, whole for an axis that is not named.
+/// nullopt when it is out of range. Precondition: start=, stop= and step= (unless empty) are equally long, steps >= 1.
+[[nodiscard]] std::optional<SliceRange> slice_range(const Command& command, int axis, int64_t size);
 
 /// Floating-point operations of a command by its row's cost column; `types` as after infer.
 [[nodiscard]] double flops_of(const Command& command, std::span<const OperandType> types);

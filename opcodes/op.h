@@ -130,6 +130,8 @@ enum Trait : uint8_t {
   kInPlace = 1,    // dst may equal a source of equal dtype and shape
   kRecompute = 2,  // cheap: the gradient pass may play it again
   kDiscrete = 4,   // the result jumps: compared exactly on equal inputs (module.md 21)
+  kNonEmpty = 8,   // reducing over nothing is refused
+  kIndexed = 16,   // T is i32 where nothing says what it is (IOTA)
 };
 
 /// flops of a command = factor * (elements of the basis); bytes are always those of its operands.

@@ -38,7 +38,8 @@ class Shape {
   }
 
   /// Product of the dimensions, checked in 64 bits: nullopt when a dimension is negative or the product
-  /// exceeds limits::max_elements (a zero dimension makes it 0 whatever the others are).
+  /// exceeds limits::max_elements. Zero dimensions are left out of that limit's product, so that no product of some
+  /// of the dimensions overflows; with one the result is 0.
   [[nodiscard]] std::optional<int64_t> checked_elements() const;
   /// Product of the dimensions of a shape that was verified.
   [[nodiscard]] constexpr int64_t elements() const {
