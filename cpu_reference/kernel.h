@@ -1,6 +1,7 @@
 // What a CPU kernel sees. `choose_<Op>` is called in select (no addresses yet: it may compare View::data, never follow
-// it) and again in prepare; it picks the kernel for the dtypes at hand, which is then called with that Call in every run. Kernels never allocate beyond their stack and scratch, check
-// everything that can fault before they write anything, and give the same bits for any number of threads.
+// it) and again in prepare; it picks the kernel for the dtypes at hand, which is then called with that Call in every
+// run. Kernels never allocate beyond their stack and scratch, check everything that can fault before they write
+// anything, and give the same bits for any number of threads.
 #pragma once
 
 #include <algorithm>
@@ -29,7 +30,7 @@ struct View {
   Shape shape;
   std::array<int64_t, 8> strides{};  // in elements; dense row-major unless the plan made a view
   int64_t elements = 0;
-  const Tensor* tensor = nullptr;    // its record, for messages
+  const Tensor* tensor = nullptr;  // its record, for messages
 
   template <class T>
   [[nodiscard]] T* as() const {
@@ -38,9 +39,9 @@ struct View {
 };
 
 struct Call {
-  const Command* command = nullptr;  // attributes: command->attr_int("axis") ... (read them in choose, not in run)
-  std::vector<View> operands;        // parallel to command->ids
-  std::byte* scratch = nullptr;      // scratch_bytes of them, undefined on entry, aligned as tensors are
+  const Command* command = nullptr;       // attributes: command->attr_int("axis") ... (read them in choose, not in run)
+  std::vector<View> operands;             // parallel to command->ids
+  std::byte* scratch = nullptr;           // scratch_bytes of them, undefined on entry, aligned as tensors are
   const StreamBinding* stream = nullptr;  // LOAD
   View cursor;                            // LOAD: i64[2] epoch, row
   HostChannel* host = nullptr;            // STORE, TRACE
@@ -50,8 +51,8 @@ struct Call {
   // compute type (module.md 18). Addresses may not go in here: bind() changes them.
   std::vector<int64_t> ints;
   std::vector<double> floats;
-  uint64_t scratch_bytes = 0;        // scratch the kernel wants; a function of dtypes, shapes and attributes alone
-  bool accumulate = false;           // acc=1
+  uint64_t scratch_bytes = 0;  // scratch the kernel wants; a function of dtypes, shapes and attributes alone
+  bool accumulate = false;     // acc=1
 
   /// First view of operand i of the row.
   [[nodiscard]] const View& operand(size_t i) const { return operands[i == 0 ? 0 : command->ends[i - 1]]; }
@@ -95,14 +96,16 @@ class Pool {
       Body& body;
       int64_t n, each;
     } state{body, n, each};
-    run(pieces, [](void* raw, int64_t piece) {
-      auto& s = *static_cast<State*>(raw);
-      const int64_t begin = piece * s.each;
-      const int64_t end = std::min(s.n, begin + s.each);
-      if (begin < end) s.body(begin, end);
-    }, &state);
+    run(
+        pieces,
+        [](void* raw, int64_t piece) {
+          auto& s = *static_cast<State*>(raw);
+          const int64_t begin = piece * s.each;
+          const int64_t end = std::min(s.n, begin + s.each);
+          if (begin < end) s.body(begin, end);
+        },
+        &state);
   }
 };
-
 
 }  // namespace tape::cpu
