@@ -20,10 +20,10 @@ namespace tape {
 using ModuleId = uint32_t;
 
 struct MachineOptions {
-  bool reuse = true;            // arena reuse
+  bool reuse = true;  // arena reuse
   bool poison = false;
-  bool eliminate_dead = true;   // -O1
-  size_t prepared_limit = 64;   // ad-hoc executables kept, least recently used first out
+  bool eliminate_dead = true;  // -O1
+  size_t prepared_limit = 64;  // ready tapes kept for run(name) and run(module), least recently used first out
 };
 
 /// A tensor as the host sees it.
@@ -35,20 +35,31 @@ struct TensorInfo {
   ModuleId owner = 0;
 };
 
-/// A tape made ready: run() looks nothing up. Lives as long as its Machine.
+/// What a gradient played as an entry belongs to when the caller names no run: the last run of its forward.
+inline constexpr uint64_t kLastRun = ~uint64_t{0};
+
+namespace machine {
+struct Impl;
+struct Playable;
+}  // namespace machine
+
+/// A tape made ready: run() looks nothing up. Its Machine must outlive every run; copies share one executable.
 class Prepared {
  public:
-  void run();
+  /// Plays the tape once and returns the number of this run (they count per Machine, from 1). `of_run`: for a gradient
+  /// played as an entry, the run of its forward whose saved values it must read. Throws Fault after a fault, also when
+  /// those values are absent or were overwritten by a later run; the Machine stays usable.
+  uint64_t run(uint64_t of_run = kLastRun);
   [[nodiscard]] const Plan& plan() const;
 
  private:
   friend class Machine;
-  struct State;
-  explicit Prepared(std::shared_ptr<State> state) : state_(std::move(state)) {}
-  std::shared_ptr<State> state_;
+  explicit Prepared(std::shared_ptr<machine::Playable> playable) : playable_(std::move(playable)) {}
+  std::shared_ptr<machine::Playable> playable_;
 };
 
-/// State of all persistent tensors, cursors and sink positions.
+/// All persistent tensors but constant data (in storage dtype, so that the oracle's survive exactly), cursors included,
+/// and how many rows each sink had received.
 struct Snapshot {
   std::vector<std::pair<std::string, HostArray>> tensors;
   std::vector<std::pair<std::string, uint64_t>> sinks;
@@ -66,18 +77,21 @@ class Machine {
   /// every mistake: a second owner, an extern nobody declares, a mismatch. `pinned`: "tape:name" of private locals
   /// whose value is wanted after a run.
   ModuleId add(const VerifiedModule& module, const std::vector<std::string>& pinned = {});
+  /// Adds several modules at once: their externs may name each other's tensors. All or none.
+  std::vector<ModuleId> add(std::span<const VerifiedModule> modules);
 
   // Tensors by name. Bytes are dense, row-major, in the declared dtype.
-  void load(std::string_view name, std::span<const std::byte> bytes);            // host -> device
-  void load(std::string_view name, const HostArray& array);                      // converts as convert_input, checks shape
-  void retrieve(std::string_view name, std::span<std::byte> bytes);              // device -> host
-  [[nodiscard]] HostArray retrieve(std::string_view name);                       // also "tape:name" when pinned
-  void accumulate(std::string_view name, std::span<float> into);                 // into += device
+  void load(std::string_view name, std::span<const std::byte> bytes);  // host -> device
+  void load(std::string_view name, const HostArray& array);            // converts as convert_input, checks shape
+  void retrieve(std::string_view name, std::span<std::byte> bytes);    // device -> host
+  [[nodiscard]] HostArray retrieve(std::string_view name);             // also "tape:name" when pinned
+  [[nodiscard]] HostArray retrieve_stored(std::string_view name);      // the same in storage dtype
+  void accumulate(std::string_view name, std::span<float> into);       // into += device
   [[nodiscard]] std::optional<TensorInfo> find(std::string_view name) const;
-  [[nodiscard]] std::vector<TensorInfo> tensors() const;                         // all persistent ones, by module and id
+  [[nodiscard]] std::vector<TensorInfo> tensors() const;  // all persistent ones, by module and id
 
-  /// Binds a column of a stream (shape [rows, ...row]); the columns of a stream must come to equal, non-zero rows before
-  /// a tape that LOADs it runs. Columns left unbound fall back to their default paths, opened at first use.
+  /// Binds a column of a stream (shape [rows, ...row]); the columns of a stream must come to equal, non-zero rows
+  /// before a tape that LOADs it runs. Columns left unbound fall back to their default paths, opened at first use.
   void bind_stream(std::string_view stream, std::string_view column, const HostArray& rows);
   /// Rows of a bound stream (opens default bindings); throws Error(Usage) when a column is unbound.
   [[nodiscard]] uint64_t stream_rows(std::string_view stream);
@@ -85,14 +99,18 @@ class Machine {
   /// Everything STOREd so far into a sink, [rows, ...]; `take_sink` empties it.
   [[nodiscard]] HostArray sink(std::string_view name) const;
   [[nodiscard]] HostArray take_sink(std::string_view name);
-  void on_trace(std::function<void(std::string_view label, const std::string& tensor, const HostArray& value)> callback);
+  void on_trace(
+      std::function<void(std::string_view label, const std::string& tensor, const HostArray& value)> callback);
 
-  // Playing. Throws Fault after a fault; the Machine stays usable.
-  Prepared prepare(ModuleId module, std::string_view tape);
-  void run(std::string_view tape);                    // "tape" of the module added first that has it
-  void run(ModuleId module, std::string_view tape);
-  /// Plays a one-tape module whose persistent tensors are externs, through a bounded cache keyed by content.
-  void run(const Module& adhoc);
+  // Playing: Prepared::run says what it returns and throws. Ready tapes are kept in a bounded cache.
+  [[nodiscard]] Prepared prepare(ModuleId module, std::string_view tape);
+  uint64_t run(std::string_view tape, uint64_t of_run = kLastRun);  // "tape" of the module added first that has it
+  uint64_t run(ModuleId module, std::string_view tape, uint64_t of_run = kLastRun);
+  /// Plays a one-tape module whose persistent tensors are externs; the cache is keyed by its content. Throws
+  /// Error(Invalid) with the verifier's report.
+  uint64_t run(const Module& adhoc);
+  /// Ready tapes now in the cache.
+  [[nodiscard]] size_t cached() const;
   /// An empty one-tape module to record commands into: every persistent tensor of this Machine is declared extern
   /// (writable where it is not an input or data), tape 0 is named "adhoc".
   [[nodiscard]] Module recorder() const;
@@ -109,8 +127,7 @@ class Machine {
   [[nodiscard]] Memory memory() const;
 
  private:
-  struct Impl;
-  std::unique_ptr<Impl> impl_;
+  std::unique_ptr<machine::Impl> impl_;
 };
 
 /// Adds `offset` to every seed of a module: initialisers, .rng records and shuffle_seed= (tape run --seed).

@@ -1,0 +1,42 @@
+// Opening backends by name. The CPU backends are linked in; the card's is a shared library that this build may not
+// have, so asking for it is answered with the reason, never with another backend.
+#include "embed/backends.h"
+
+#include <fmt/format.h>
+
+#include "cpu_reference/cpu_backend.h"
+#include "vm/diagnostics.h"
+#include "vm/error.h"
+
+namespace tape {
+namespace {
+
+constexpr const char* kNoCuda = "this build has no CUDA backend";
+
+std::unique_ptr<Backend> open_cpu(const BackendOptions& options, bool oracle) {
+  CpuOptions cpu;
+  cpu.threads = options.threads;
+  cpu.canonical_matmul = options.canonical_order;
+  cpu.oracle = oracle;
+  return make_cpu_backend(cpu);
+}
+
+}  // namespace
+
+std::unique_ptr<Backend> open_backend(const std::string& name, const BackendOptions& options) {
+  if (name == "auto" || name == "cpu") return open_cpu(options, false);
+  if (name == "cpu64") return open_cpu(options, true);
+  if (name == "cuda") throw Error(Code::Unavailable, fmt::format("backend cuda: {}", kNoCuda));
+  const std::string near = nearest(name, {"auto", "cpu", "cpu64", "cuda"});
+  throw Error(Code::Usage, fmt::format("no backend `{}`: auto, cpu, cpu64 or cuda{}", name,
+                                       near.empty() ? "" : fmt::format("; did you mean `{}`?", near)));
+}
+
+std::vector<DeviceReport> list_devices() {
+  const std::string processor = describe_cpu();
+  return {{"cpu", true, processor, ""},
+          {"cpu64", true, processor + ", every float as f64", ""},
+          {"cuda", false, "", kNoCuda}};
+}
+
+}  // namespace tape
