@@ -10,8 +10,8 @@
 namespace tape {
 
 struct BackendOptions {
-  unsigned threads = 0;            // 0: all processors
-  bool canonical_order = false;    // --order canonical: MATMUL in canonical order instead of BLAS
+  unsigned threads = 0;          // 0: all processors
+  bool canonical_order = false;  // --order canonical: MATMUL in canonical order instead of BLAS
 };
 
 /// "auto", "cpu", "cpu64" or "cuda". Throws Error(Usage) for an unknown name (with the nearest), Error(Unavailable)
@@ -21,8 +21,8 @@ struct BackendOptions {
 struct DeviceReport {
   std::string backend;
   bool usable = false;
-  std::string description;   // processor, instruction set, threads; or card, driver, memory
-  std::string reason;        // why it cannot be used
+  std::string description;  // processor, instruction set, threads; or card, driver, memory
+  std::string reason;       // why it cannot be used
 };
 [[nodiscard]] std::vector<DeviceReport> list_devices();
 
