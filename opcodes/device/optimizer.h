@@ -1,0 +1,69 @@
+// The update rules of SGD, ADAM and ADAMW for one element, and the numbers of a step that all elements share. Compute
+// type C is f64 for f64 parameters, else f32; every operation below is rounded to C, none is fused. The powers of beta
+// come from repeated multiplication in f64, so that every compiler and device gives the same bits.
+#pragma once
+
+#include "opcodes/device/functors.h"
+
+namespace tape::device {
+
+/// x^n, n >= 0, by squaring.
+TAPE_HD double integer_power(double x, I64 n) {
+  double result = 1.0;
+  for (; n > 0; n >>= 1) {
+    if ((n & 1) != 0) result *= x;
+    x *= x;
+  }
+  return result;
+}
+
+/// momentum, nesterov and decay as the command says, rounded to C.
+template <class C>
+struct SgdRule {
+  C lr, momentum, decay;
+  bool nesterov, first;  // first: step 1, the velocity starts as the gradient
+
+  /// New parameter; `velocity` is read and written where momentum is not 0.
+  TAPE_HD C update(C param, C grad, C& velocity) const {
+    if (decay != C(0)) grad = grad + decay * param;
+    if (momentum == C(0)) return param - lr * grad;
+    velocity = first ? grad : momentum * velocity + grad;
+    return param - lr * (nesterov ? grad + momentum * velocity : velocity);
+  }
+};
+
+/// Kingma and Ba (2015), eps after the corrected root; Loshchilov and Hutter (2019) where `shrink` is not 1.
+template <class C>
+struct AdamRule {
+  C beta1, beta2, eps;
+  C decay;   // added to the gradient (ADAM)
+  C shrink;  // the parameter is multiplied by it first (ADAMW): 1 - lr weight_decay
+  C rate;    // lr / (1 - beta1^t)
+  C root;    // sqrt(1 - beta2^t)
+
+  TAPE_HD C update(C param, C grad, C& m, C& v) const {
+    if (shrink != C(1)) param = param * shrink;
+    if (decay != C(0)) grad = grad + decay * param;
+    m = beta1 * m + (C(1) - beta1) * grad;
+    v = beta2 * v + (C(1) - beta2) * (grad * grad);
+    return param - rate * (m / (sqrt_of(v) / root + eps));
+  }
+};
+
+/// The rule of step t; a step below 1 counts as 1. `decoupled`: ADAMW.
+template <class C>
+TAPE_HD AdamRule<C> adam_rule(C lr, I64 t, C beta1, C beta2, C eps, C weight_decay, bool decoupled) {
+  const I64 step = t < 1 ? 1 : t;
+  const double rate = static_cast<double>(lr) / (1.0 - integer_power(static_cast<double>(beta1), step));
+  const double root = sqrt_of(1.0 - integer_power(static_cast<double>(beta2), step));
+  const double shrink = decoupled ? 1.0 - static_cast<double>(lr) * static_cast<double>(weight_decay) : 1.0;
+  return {beta1,
+          beta2,
+          eps,
+          decoupled ? C(0) : weight_decay,
+          static_cast<C>(shrink),
+          static_cast<C>(rate),
+          static_cast<C>(root)};
+}
+
+}  // namespace tape::device
