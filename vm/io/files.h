@@ -1,7 +1,9 @@
-// Array files: .npy and .npz, both ways. Written whole or not at all (temporary, then rename).
+// Array files: .npy and .npz, both ways. Written whole or not at all (temporary, then rename); a hostile file gives an
+// Error that names it, and its sizes are checked against the file before anything is allocated.
 #pragma once
 
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -10,10 +12,14 @@
 
 namespace tape::io {
 
-/// NumPy .npy 1.0 to 3.0, C or Fortran order (made C), either byte order. Throws Error(Format) naming file, wanted, got.
-/// bf16 has no .npy dtype: refused on writing, never read.
+/// NumPy .npy 1.0 to 3.0, C or Fortran order (made C), either byte order. Throws Error(Format) naming file, wanted,
+/// got. Integers without a dtype here become the next wider one (i1 i2 u2 -> i32, u4 u8 -> i64). bf16 has no .npy
+/// dtype: refused on writing, never read.
 [[nodiscard]] HostArray read_npy(const std::string& path);
 void write_npy(const std::string& path, const HostArray& array);
+/// The same from and to memory; `what` names the bytes in messages.
+[[nodiscard]] HostArray parse_npy(std::span<const std::byte> bytes, const std::string& what);
+[[nodiscard]] std::vector<std::byte> npy_bytes(const HostArray& array, const std::string& what);
 
 using NamedArrays = std::vector<std::pair<std::string, HostArray>>;
 [[nodiscard]] NamedArrays read_npz(const std::string& path);
@@ -23,7 +29,11 @@ void write_npz(const std::string& path, const NamedArrays& arrays);
 /// "file.npy", "file.npz:key": reads what an input spec or an initialiser names.
 [[nodiscard]] HostArray read_array(const std::string& spec);
 
-/// Writes bytes to a temporary beside `path`, then renames. Throws Error(Format) on failure and leaves `path` as it was.
+/// All bytes of a file; of standard input for "-". Throws Error(Format).
+[[nodiscard]] std::vector<std::byte> read_file(const std::string& path);
+/// Writes bytes to a temporary beside `path`, then renames (a device or pipe is written as it is). Throws Error(Format)
+/// on failure and leaves `path` as it was.
 void write_file(const std::string& path, std::span<const std::byte> bytes);
+void write_file(const std::string& path, std::string_view text);
 
 }  // namespace tape::io
