@@ -1,0 +1,325 @@
+// MATMUL over the last two axes with NumPy batching. Two algorithms, chosen by shape, dtype and alpha alone: the
+// canonical order (every dtype; fmaf in rising k inside chunks of 128, chunks combined by halves), and single-threaded
+// BLAS on a grid of tiles fixed by the shape, so that the number of workers never changes a bit. Halves widen to f32;
+// the result in the compute type is scaled, added to dst with acc=1, and rounded once.
+#include <cblas.h>
+
+#include <cstring>
+
+#include "cpu_reference/kernels/canonical.h"
+
+namespace tape::cpu {
+namespace {
+
+/// `batch` products of [m, k] by [k, n]; strides in elements, 0 where an operand is broadcast.
+struct MatMulPlan {
+  int64_t m, n, k;
+  int64_t lda, ldb;  // elements from row to row as stored
+  int64_t trans_a, trans_b;
+  int64_t batch;
+  int64_t axes;  // of the batch, outermost first
+  int64_t size[8], stride_a[8], stride_b[8];
+  int64_t tile_m, tile_n;  // BLAS grid
+
+  struct Offsets {
+    int64_t a, b;
+  };
+  [[nodiscard]] Offsets offsets(int64_t index) const {
+    Offsets result{0, 0};
+    for (int64_t axis = axes - 1; axis >= 0; --axis) {
+      const int64_t at = index % size[axis];
+      index /= size[axis];
+      result.a += at * stride_a[axis];
+      result.b += at * stride_b[axis];
+    }
+    return result;
+  }
+};
+
+/// Dimensions of batch axis `axis` of `rank` for an operand that may have fewer, and its stride there.
+struct BatchAxis {
+  int64_t size, stride;
+};
+BatchAxis batch_axis(const Shape& shape, int axis, int rank) {
+  const int own = axis - (rank - std::max(0, shape.rank() - 2));
+  if (own < 0 || shape[own] == 1) return {1, 0};
+  int64_t stride = 1;
+  for (int i = own + 1; i < shape.rank(); ++i) stride *= shape[i];
+  return {shape[own], stride};
+}
+
+MatMulPlan make_plan(const Call& call) {
+  const Shape &a = call.operand(1).shape, &b = call.operand(2).shape;
+  MatMulPlan p{};
+  p.trans_a = call.command->attr_int("trans_a");
+  p.trans_b = call.command->attr_int("trans_b");
+  const int64_t a_rows = a.rank() == 1 ? 1 : a[a.rank() - 2], a_cols = a[a.rank() - 1];
+  const int64_t b_rows = b.rank() == 1 ? b[0] : b[b.rank() - 2], b_cols = b.rank() == 1 ? 1 : b[b.rank() - 1];
+  p.m = p.trans_a != 0 ? a_cols : a_rows;
+  p.k = p.trans_a != 0 ? a_rows : a_cols;
+  p.n = p.trans_b != 0 ? b_rows : b_cols;
+  p.lda = std::max<int64_t>(1, a_cols);
+  p.ldb = std::max<int64_t>(1, b_cols);
+  p.batch = 1;
+  const int rank = std::max({0, a.rank() - 2, b.rank() - 2});
+  bool b_shared = true;  // one b for the whole batch
+  bool a_dense = true;   // and a not broadcast
+  for (int axis = 0; axis < rank; ++axis) {
+    const BatchAxis from_a = batch_axis(a, axis, rank), from_b = batch_axis(b, axis, rank);
+    const int64_t size = from_a.size == 1 ? from_b.size : from_a.size;
+    if (size == 1) continue;
+    p.size[p.axes] = size;
+    p.stride_a[p.axes] = from_a.stride;
+    p.stride_b[p.axes++] = from_b.stride;
+    p.batch *= size;
+    b_shared = b_shared && from_b.stride == 0;
+    a_dense = a_dense && from_a.stride != 0;
+  }
+  if (b_shared && a_dense && p.trans_a == 0) {  // rows of a one under another: a single product
+    p.m *= p.batch;
+    p.batch = 1;
+    p.axes = 0;
+  }
+  return p;
+}
+
+MatMulPlan unpack(const Call& call) {
+  MatMulPlan p;
+  std::memcpy(&p, call.ints.data(), sizeof p);
+  return p;
+}
+
+// ---- canonical order ----
+
+constexpr int64_t kDepth = 128;              // k of one chunk
+constexpr int64_t kTileM = 64, kTileN = 64;  // outputs of one task; no influence on bits
+constexpr int64_t kMicroM = 4, kMicroN = 16;
+
+/// A block of a matrix in the compute type, `rows` by `cols`, padded with zeros to multiples of the micro kernel.
+template <class C, class T>
+void pack_block(const T* from, int64_t row_stride, int64_t col_stride, int64_t rows, int64_t cols, int64_t padded_rows,
+                int64_t padded_cols, int64_t ld, C* to) {
+  for (int64_t r = 0; r < rows; ++r) {
+    const T* row = from + r * row_stride;
+    C* out = to + r * ld;
+    if (col_stride == 1)
+      for (int64_t c = 0; c < cols; ++c) out[c] = load(row[c]);
+    else
+      for (int64_t c = 0; c < cols; ++c) out[c] = load(row[c * col_stride]);
+    for (int64_t c = cols; c < padded_cols; ++c) out[c] = C{};
+  }
+  for (int64_t r = rows; r < padded_rows; ++r) std::fill_n(to + r * ld, padded_cols, C{});
+}
+
+/// out[4][16] = a[4][depth] * b[depth][16], from the identity, in rising k.
+template <class C>
+void micro_kernel(int64_t depth, const C* a, const C* b, int64_t ldb, C* out) {
+  C acc[kMicroM][kMicroN];
+  for (auto& row : acc)
+    for (C& value : row) value = canonical::Sum<C>::identity();
+  for (int64_t k = 0; k < depth; ++k)
+    for (int64_t r = 0; r < kMicroM; ++r) {
+      const C scalar = a[r * kDepth + k];
+      for (int64_t c = 0; c < kMicroN; ++c) acc[r][c] = fused(scalar, b[k * ldb + c], acc[r][c]);
+    }
+  for (int64_t r = 0; r < kMicroM; ++r)
+    for (int64_t c = 0; c < kMicroN; ++c) out[r * kTileN + c] = acc[r][c];
+}
+
+constexpr int64_t round_up(int64_t value, int64_t to) {
+  return (value + to - 1) / to * to;
+}
+
+/// One tile of at most 64 x 64 outputs, from (i0, j0), of one product.
+template <class T, class D>
+void canonical_tile(const Call& call, const MatMulPlan& p, int64_t index, int64_t i0, int64_t j0) {
+  using C = Accumulator<T>;
+  const MatMulPlan::Offsets at = p.offsets(index);
+  const int64_t a_row = p.trans_a != 0 ? 1 : p.lda, a_col = p.trans_a != 0 ? p.lda : 1;
+  const int64_t b_row = p.trans_b != 0 ? 1 : p.ldb, b_col = p.trans_b != 0 ? p.ldb : 1;
+  const T* a = call.operand(1).as<T>() + at.a + i0 * a_row;
+  const T* b = call.operand(2).as<T>() + at.b + j0 * b_col;
+  const int64_t rows = std::min(kTileM, p.m - i0), cols = std::min(kTileN, p.n - j0);
+  const int64_t padded_rows = round_up(rows, kMicroM), padded_cols = round_up(cols, kMicroN);
+  alignas(64) C packed_a[kTileM * kDepth];
+  alignas(64) C packed_b[kDepth * kTileN];
+  const auto chunk = [&](int64_t j, C* out) {
+    const int64_t k0 = j * kDepth, depth = std::min(kDepth, p.k - k0);
+    pack_block(a + k0 * a_col, a_row, a_col, rows, depth, padded_rows, depth, kDepth, packed_a);
+    const C* from = packed_b;
+    int64_t ld = kTileN;
+    if constexpr (std::is_same_v<T, C>) {
+      if (p.trans_b == 0 && padded_cols == cols) {  // dense rows of b: read where they are
+        from = b + k0 * b_row;
+        ld = p.ldb;
+      }
+    }
+    if (from == packed_b) pack_block(b + k0 * b_row, b_row, b_col, depth, cols, depth, padded_cols, kTileN, packed_b);
+    for (int64_t c = 0; c < padded_cols; c += kMicroN)
+      for (int64_t r = 0; r < padded_rows; r += kMicroM)
+        micro_kernel(depth, packed_a + r * kDepth, from + c, ld, out + r * kTileN + c);
+  };
+  alignas(64) C tile[kTileM * kTileN];
+  canonical::fold<canonical::Sum<C>, kTileM * kTileN>((p.k + kDepth - 1) / kDepth, padded_rows * kTileN, chunk, tile,
+                                                      nullptr);
+  D* dst = call.operand(0).as<D>() + index * p.m * p.n + i0 * p.n + j0;
+  for (int64_t r = 0; r < rows; ++r)
+    for (int64_t c = 0; c < cols; ++c) {
+      C value = p.k == 0 ? C{} : tile[r * kTileN + c];
+      if constexpr (std::is_floating_point_v<C>)
+        if (call.floats[0] != 1) value = static_cast<C>(call.floats[0]) * value;
+      store(dst[r * p.n + c], value, call.accumulate);
+    }
+}
+
+template <class T, class D>
+struct CanonicalMatMul {
+  static void run(const Call& call, Context& context) {
+    const MatMulPlan p = unpack(call);
+    const int64_t across = (p.n + kTileN - 1) / kTileN, down = (p.m + kTileM - 1) / kTileM;
+    const int64_t work = std::max<int64_t>(1, std::min(p.m, kTileM) * std::min(p.n, kTileN) * p.k);
+    const int64_t grain = std::max<int64_t>(1, (int64_t{1} << 16) / work);
+    context.pool->for_range(p.batch * across * down, grain, [&](int64_t begin, int64_t end) {
+      for (int64_t t = begin; t < end; ++t)
+        canonical_tile<T, D>(call, p, t / (across * down), t / across % down * kTileM, t % across * kTileN);
+    });
+  }
+};
+
+// ---- BLAS on fixed tiles ----
+
+void gemm(bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, float alpha, const float* a, int64_t lda,
+          const float* b, int64_t ldb, float beta, float* c, int64_t ldc) {
+  cblas_sgemm(CblasRowMajor, trans_a ? CblasTrans : CblasNoTrans, trans_b ? CblasTrans : CblasNoTrans,
+              static_cast<blasint>(m), static_cast<blasint>(n), static_cast<blasint>(k), alpha, a,
+              static_cast<blasint>(lda), b, static_cast<blasint>(ldb), beta, c, static_cast<blasint>(ldc));
+}
+void gemm(bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, double alpha, const double* a, int64_t lda,
+          const double* b, int64_t ldb, double beta, double* c, int64_t ldc) {
+  cblas_dgemm(CblasRowMajor, trans_a ? CblasTrans : CblasNoTrans, trans_b ? CblasTrans : CblasNoTrans,
+              static_cast<blasint>(m), static_cast<blasint>(n), static_cast<blasint>(k), alpha, a,
+              static_cast<blasint>(lda), b, static_cast<blasint>(ldb), beta, c, static_cast<blasint>(ldc));
+}
+
+constexpr int64_t kMaxTile = 512;
+constexpr int64_t kStackTile = 256;  // with acc=1 or halves: the tile and the widened panels live on the stack
+
+/// Tiles of at most `limit` a side, halved while there are fewer than four and each has more than 2^24 flops.
+void choose_tiles(MatMulPlan& p, int64_t limit) {
+  p.tile_m = std::min(limit, round_up(std::max<int64_t>(p.m, 1), 16));
+  p.tile_n = std::min(limit, round_up(std::max<int64_t>(p.n, 1), 16));
+  const auto tiles = [&] { return p.batch * ((p.m + p.tile_m - 1) / p.tile_m) * ((p.n + p.tile_n - 1) / p.tile_n); };
+  while (tiles() < 4 && 2 * p.tile_m * p.tile_n * p.k > int64_t{1} << 24 && std::max(p.tile_m, p.tile_n) > 32) {
+    int64_t& longer = p.tile_m >= p.tile_n ? p.tile_m : p.tile_n;
+    longer = round_up(longer / 2, 16);
+  }
+}
+
+struct Tile {
+  int64_t index, i, j, rows, cols;
+};
+
+/// The tile straight into dst: f32 and f64 without acc=.
+template <class T>
+void direct_tile(const Call& call, const MatMulPlan& p, const Tile& t) {
+  const MatMulPlan::Offsets at = p.offsets(t.index);
+  const T* a = call.operand(1).as<T>() + at.a + t.i * (p.trans_a != 0 ? 1 : p.lda);
+  const T* b = call.operand(2).as<T>() + at.b + t.j * (p.trans_b != 0 ? p.ldb : 1);
+  gemm(p.trans_a != 0, p.trans_b != 0, t.rows, t.cols, p.k, static_cast<T>(call.floats[0]), a, p.lda, b, p.ldb, T{},
+       call.operand(0).as<T>() + t.index * p.m * p.n + t.i * p.n + t.j, p.n);
+}
+
+/// The tile by way of the stack: halves widen panel by panel, acc=1 adds dst after the whole sum.
+template <class T, class D>
+void staged_tile(const Call& call, const MatMulPlan& p, const Tile& t) {
+  using C = Accumulator<T>;
+  const MatMulPlan::Offsets at = p.offsets(t.index);
+  const int64_t a_row = p.trans_a != 0 ? 1 : p.lda, a_col = p.trans_a != 0 ? p.lda : 1;
+  const int64_t b_row = p.trans_b != 0 ? 1 : p.ldb, b_col = p.trans_b != 0 ? p.ldb : 1;
+  const T* a = call.operand(1).as<T>() + at.a + t.i * a_row;
+  const T* b = call.operand(2).as<T>() + at.b + t.j * b_col;
+  const auto alpha = static_cast<C>(call.floats[0]);
+  alignas(64) C tile[kStackTile * kStackTile];
+  if constexpr (std::is_same_v<T, C>) {
+    gemm(p.trans_a != 0, p.trans_b != 0, t.rows, t.cols, p.k, alpha, a, p.lda, b, p.ldb, C{}, tile, kStackTile);
+  } else {
+    alignas(64) C packed_a[kStackTile * kStackTile];
+    alignas(64) C packed_b[kStackTile * kStackTile];
+    for (int64_t k0 = 0; k0 < p.k; k0 += kStackTile) {
+      const int64_t depth = std::min(kStackTile, p.k - k0);
+      pack_block(a + k0 * a_col, a_row, a_col, t.rows, depth, t.rows, depth, kStackTile, packed_a);
+      pack_block(b + k0 * b_row, b_row, b_col, depth, t.cols, depth, t.cols, kStackTile, packed_b);
+      gemm(false, false, t.rows, t.cols, depth, alpha, packed_a, kStackTile, packed_b, kStackTile,
+           k0 == 0 ? C{0} : C{1}, tile, kStackTile);
+    }
+  }
+  D* dst = call.operand(0).as<D>() + t.index * p.m * p.n + t.i * p.n + t.j;
+  for (int64_t r = 0; r < t.rows; ++r)
+    for (int64_t c = 0; c < t.cols; ++c) store(dst[r * p.n + c], tile[r * kStackTile + c], call.accumulate);
+}
+
+template <class Play>
+void for_tiles(const MatMulPlan& p, Context& context, const Play& play) {
+  struct State {
+    const MatMulPlan& p;
+    const Play& play;
+    int64_t across, down;
+  } state{p, play, (p.n + p.tile_n - 1) / p.tile_n, (p.m + p.tile_m - 1) / p.tile_m};
+  context.pool->run(
+      p.batch * state.across * state.down,
+      [](void* raw, int64_t task) {
+        const auto& s = *static_cast<State*>(raw);
+        Tile t{task / (s.across * s.down), task / s.across % s.down * s.p.tile_m, task % s.across * s.p.tile_n, 0, 0};
+        t.rows = std::min(s.p.tile_m, s.p.m - t.i);
+        t.cols = std::min(s.p.tile_n, s.p.n - t.j);
+        s.play(t);
+      },
+      &state);
+}
+
+template <class T, class D>
+struct BlasMatMul {
+  static void run(const Call& call, Context& context) {
+    const MatMulPlan p = unpack(call);
+    if constexpr (std::is_same_v<T, D> && !is_half_type<T>)
+      if (!call.accumulate) return for_tiles(p, context, [&](const Tile& t) { direct_tile<T>(call, p, t); });
+    for_tiles(p, context, [&](const Tile& t) { staged_tile<T, D>(call, p, t); });
+  }
+};
+
+/// BLAS's own threads would change bits with their number. Set once: calls on any thread then run on that thread.
+void use_single_threaded_blas() {
+  static const bool done = [] {
+    openblas_set_num_threads(1);
+    return true;
+  }();
+  static_cast<void>(done);
+}
+
+/// Where BLAS takes over: below 2^20 flops a product its call and packing cost more than they save, with few rows it is
+/// slower than one pass over b, and alpha = 0 must still see NaN. Dimensions are 32-bit there.
+bool wants_blas(const MatMulPlan& p, double alpha) {
+  constexpr int64_t kBlasInt = (int64_t{1} << 31) - 1;
+  if (std::max({p.m, p.n, p.k, p.lda, p.ldb}) > kBlasInt || alpha == 0) return false;
+  const double flops = 2.0 * static_cast<double>(p.m) * static_cast<double>(p.n) * static_cast<double>(p.k);
+  return flops >= 0x1p20 && std::min(p.m, p.n) > 4;
+}
+
+}  // namespace
+
+Kernel choose_MatMul(Call& call, const Context& context) {
+  require_dense(call);
+  const View &dst = call.operand(0), &a = call.operand(1);
+  MatMulPlan p = make_plan(call);
+  const double alpha = call.command->attr_float("alpha");
+  call.floats = {compute_of(a.dtype) == DType::F32 ? static_cast<double>(static_cast<float>(alpha)) : alpha};
+  const bool blas = is_float(a.dtype) && !context.canonical_matmul && wants_blas(p, call.floats[0]);
+  if (blas) choose_tiles(p, call.accumulate || is_half(a.storage) ? kStackTile : kMaxTile);
+  call.ints.assign(sizeof p / 8, 0);
+  std::memcpy(call.ints.data(), &p, sizeof p);
+  if (!blas) return choose_wide_number<CanonicalMatMul>(a.storage, dst.storage);
+  use_single_threaded_blas();
+  return choose_wide_float<BlasMatMul>(a.storage, dst.storage);
+}
+
+}  // namespace tape::cpu
