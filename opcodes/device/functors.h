@@ -603,6 +603,7 @@ struct Div {
 /// Integer divisors that are a fault; the functors give 0 there, so that a card may go on.
 struct ZeroDivisor {
   static constexpr bool can_fault = true;
+  static constexpr const char *reason = "integer division by zero";
   template <class T>
   TAPE_HD static bool faults(T b) {
     return b == T(0);
@@ -670,6 +671,7 @@ TAPE_HD float pow_special(float a, float b, float r) {
 struct Pow {
   static constexpr int types = kF32 | kInteger;
   static constexpr bool can_fault = true;
+  static constexpr const char *reason = "negative exponent of an integer power";
   template <class T>
   TAPE_HD static bool faults(T b) {
     return b < T(0);
