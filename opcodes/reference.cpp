@@ -230,8 +230,8 @@ std::string attr_default(const Attribute& attribute) {
   switch (attribute.type) {
     case AttrType::Bool:
     case AttrType::I32:
-    case AttrType::I64:
-      return number_text(attribute.fallback, true);
+    case AttrType::I64:  // a default below every seed or count means none
+      return attribute.fallback < -9e18 ? "none" : number_text(attribute.fallback, true);
     case AttrType::F64:
       return number_text(attribute.fallback, false);
     case AttrType::Enum: {
