@@ -14,16 +14,16 @@ std::atomic<bool> counting{false};
 std::atomic<int> allocations{0};
 }  // namespace
 
-// Counts what the program allocates while `counting`.
-void* operator new(size_t bytes) {
+// Counts what the program allocates while `counting`. Not inlined: GCC would see free() paired with new.
+[[gnu::noinline]] void* operator new(size_t bytes) {
   if (counting.load(std::memory_order_relaxed)) ++allocations;
   if (void* const data = std::malloc(bytes == 0 ? 1 : bytes)) return data;
   throw std::bad_alloc();
 }
-void operator delete(void* data) noexcept {
+[[gnu::noinline]] void operator delete(void* data) noexcept {
   std::free(data);
 }
-void operator delete(void* data, size_t) noexcept {
+[[gnu::noinline]] void operator delete(void* data, size_t) noexcept {
   std::free(data);
 }
 

@@ -28,8 +28,9 @@ TapeMaker wide_tape() {
   const TensorId lr = tape.tensor("lr", DType::F32, {}, Role::Input),
                  step = tape.tensor("step", DType::I64, {}, Role::State);
   const TensorId total = output("total", DType::F32, {}), columns = output("columns", DType::F32, {311});
-  const TensorId product = output("product", DType::F32, {257, 257}),
+  const TensorId product = output("product", DType::F32, {257, 16}),
                  probabilities = output("probabilities", DType::F32, {257, 311});
+  const TensorId weights = output("weights", DType::F32, {311, 16});
   tape.repeat(3);
   tape.advance(step);
   tape.add(Opcode::RandomNormal, {{x}, {rng}});
@@ -44,7 +45,8 @@ TapeMaker wide_tape() {
   tape.add(Opcode::Exp, {{grad}, {x}});
   tape.add(Opcode::Sum, {{total}, {both}});
   set_list(tape.add(Opcode::Sum, {{columns}, {both}}), "axes", {0});
-  tape.add(Opcode::MatMul, {{product}, {x}, {y}});
+  tape.add(Opcode::RandomUniform, {{weights}, {rng}});
+  tape.add(Opcode::MatMul, {{product}, {x}, {weights}});
   tape.add(Opcode::Softmax, {{probabilities}, {x}});
   tape.end();
   return tape;
