@@ -1,9 +1,12 @@
 // Inlining: every CALL of an entry is replaced by the commands of the tape it names. Each site has private tensors of
 // its own, and saved values tie a gradient's CALL to the nearest earlier CALL of its forward (module.md 2, 3).
+#include "vm/passes/inline.h"
+
+#include <functional>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 
-#include "vm/command_buffer.h"
 #include "vm/passes/names.h"
 #include "vm/passes/passes.h"
 
@@ -14,50 +17,63 @@ using Renaming = std::unordered_map<TensorId, TensorId>;
 
 class Inliner {
  public:
-  Inliner(const VerifiedModule& verified, TapeId entry)
-      : source_(verified.module()), entry_(entry), names_(source_, entry) {
+  /// `alone`: the result holds the entry and no other tape, which frees the records of other tapes' privates.
+  Inliner(const Module& source, TapeId entry, bool alone)
+      : source_(source), entry_(entry), owner_(alone ? 0 : entry), alone_(alone), names_(source_, entry) {
     privates_.resize(source_.tapes.size());
     for (TensorId id = 0; id < source_.tensors.size(); ++id)
       if (source_.tensors[id].owner != kNone) privates_[source_.tensors[id].owner].push_back(id);
     decoded_.resize(source_.tapes.size());
     ready_.resize(source_.tapes.size());
-  }
-
-  Inlined run() {
     result_.module = source_;
-    Module& module = result_.module;
-    Tape entry_tape = source_.tapes[entry_];
-    entry_tape.words.clear();
-    entry_tape.lines.clear();
-    entry_tape.gradient_of = kNone;
-    module.tapes.assign(1, std::move(entry_tape));
     for (const TensorId id : privates_[entry_]) {
-      module.tensors[id].owner = 0;
+      result_.module.tensors[id].owner = owner_;
       result_.instances.push_back({entry_, id, id});
     }
-    TapeBuilder builder(module, 0);
-    play(builder, entry_, {}, 0);
+  }
+
+  Inlined entry_alone() {
+    Tape tape = source_.tapes[entry_];
+    tape.words.clear();
+    tape.lines.clear();
+    tape.gradient_of = kNone;
+    result_.module.tapes.assign(1, std::move(tape));
+    TapeBuilder builder(result_.module, 0);
+    play([&](const Command& command, const Location& location) { builder.add(command, location); }, entry_, {}, 0);
     settle_unused();
     return std::move(result_);
   }
 
+  InlinedTape inside_module() {
+    std::vector<PlacedCommand> commands;
+    play(
+        [&](const Command& command, const Location& location) {
+          commands.push_back({command, location});
+        },
+        entry_, {}, 0);
+    return {std::move(result_.module), std::move(commands), std::move(result_.instances)};
+  }
+
  private:
-  /// Appends the commands of a tape. `outer`: chain (index + 1) of the CALL this playing came through, 0 for the entry.
-  void play(TapeBuilder& builder, TapeId tape, const Renaming& renaming, uint32_t outer) {
+  using Sink = std::function<void(const Command&, const Location&)>;
+
+  /// Hands on the commands of a tape. `outer`: chain (index + 1) of the CALL this playing came through, 0 for the
+  /// entry.
+  void play(const Sink& sink, TapeId tape, const Renaming& renaming, uint32_t outer) {
     std::unordered_map<uint32_t, uint32_t> chains;
     for (const PlacedCommand& placed : commands_of_tape(tape)) {
       const Location location = moved(placed.location, outer, chains);
       if (placed.command.op->opcode == Opcode::Call) {
-        call(builder, placed.command.id(0), location);
+        call(sink, placed.command.id(0), location);
         continue;
       }
       Command command = placed.command;
       rename(command, renaming);
-      builder.add(command, location);
+      sink(command, location);
     }
   }
 
-  void call(TapeBuilder& builder, TapeId callee, const Location& at) {
+  void call(const Sink& sink, TapeId callee, const Location& at) {
     Renaming renaming;
     Renaming saved;
     for (const TensorId id : privates_[callee]) {
@@ -74,7 +90,7 @@ class Inliner {
       result_.module.chains.push_back({at, "CALL " + source_.tapes[callee].name});
       chain = static_cast<uint32_t>(result_.module.chains.size());
     }
-    play(builder, callee, renaming, chain);
+    play(sink, callee, renaming, chain);
     saved_[callee] = std::move(saved);
   }
 
@@ -84,14 +100,17 @@ class Inliner {
     const Tensor& original = source_.tensors[id];
     std::string name = names_.make(source_.tapes[tape].name + '.' + original.name);
     TensorId instance = id;
-    if (original.role == Role::Saved || !used_.emplace(id, true).second) {
+    if (!alone_ || original.role == Role::Saved || !used_.insert(id).second) {
       instance = static_cast<TensorId>(result_.module.tensors.size());
       result_.module.tensors.push_back(original);
     }
     Tensor& record = result_.module.tensors[instance];
     record.name = std::move(name);
-    record.owner = 0;
-    if (record.role == Role::Saved) record.role = Role::Local;
+    record.owner = owner_;
+    if (!is_persistent(record)) {
+      record.role = Role::Local;
+      record.link = kNone;
+    }
     result_.instances.push_back({tape, id, instance});
     return instance;
   }
@@ -149,19 +168,25 @@ class Inliner {
 
   const Module& source_;
   TapeId entry_;
+  TapeId owner_;  // id of the entry in the result
+  bool alone_;
   UniqueNames names_;
   Inlined result_;
   std::vector<std::vector<TensorId>> privates_;  // by tape
   std::vector<std::vector<PlacedCommand>> decoded_;
   std::vector<bool> ready_;
-  std::unordered_map<TensorId, bool> used_;     // private records that stand for a site
+  std::unordered_set<TensorId> used_;           // private records that stand for a site
   std::unordered_map<TapeId, Renaming> saved_;  // by forward: saved values of its latest CALL
 };
 
 }  // namespace
 
 Inlined inline_entry(const VerifiedModule& module, TapeId entry) {
-  return Inliner(module, entry).run();
+  return Inliner(module.module(), entry, true).entry_alone();
+}
+
+InlinedTape inline_calls(const Module& module, TapeId tape) {
+  return Inliner(module, tape, false).inside_module();
 }
 
 }  // namespace tape

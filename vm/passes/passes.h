@@ -11,34 +11,35 @@ namespace tape {
 
 /// One private or saved tensor of a called tape, as it stands in an inlined entry.
 struct Instance {
-  TapeId tape = kNone;         // the tape it is private to
-  TensorId original = kNone;   // id in the source module
-  TensorId instance = kNone;   // id in the inlined module
+  TapeId tape = kNone;        // the tape it is private to
+  TensorId original = kNone;  // id in the source module
+  TensorId instance = kNone;  // id in the inlined module
 };
 
 struct Inlined {
-  Module module;                    // tensors [0, n) are those of the source, same ids; instances follow; one tape, the entry
-  std::vector<Instance> instances;  // in order of CALL sites; the entry's own privates keep their ids and are listed too
+  Module module;  // tensors [0, n) are those of the source, same ids; instances follow; one tape, the entry
+  std::vector<Instance>
+      instances;  // in order of CALL sites; the entry's own privates keep their ids and are listed too
 };
 
 /// Expands every CALL of `entry`, with fresh private locals for each site. Saved values of a forward called here become
 /// arena locals that the nearest later CALL of its gradient reads (module.md 3); a gradient with no earlier CALL of its
 /// forward reads the module's saved storage, whose records keep role Saved, with owner 0 when the entry is the forward
-/// that writes them and owner kNone otherwise. The first call of a tape uses the records of its privates themselves, with
-/// a new name and owner 0; later calls use new records. Exact: bits and faults are those of the calls.
+/// that writes them and owner kNone otherwise. The first call of a tape uses the records of its privates themselves,
+/// with a new name and owner 0; later calls use new records. Exact: bits and faults are those of the calls.
 /// Precondition: the entry is playable.
 [[nodiscard]] Inlined inline_entry(const VerifiedModule& module, TapeId entry);
 
-/// Turns commands of an inlined entry whose results nobody reads (not persistent, not in `pinned`, no effect) into NOP, so
-/// that faults keep their command index. Exact.
+/// Turns commands of an inlined entry whose results nobody reads (not persistent, not in `pinned`, no effect) into NOP,
+/// so that faults keep their command index. Exact.
 [[nodiscard]] Module eliminate_dead(const VerifiedModule& inlined, const std::vector<TensorId>& pinned);
 
 /// `.grad name of=... loss=... [wrt=] [seed=extern] [accumulate=1] [grad_dtype=]`
 struct GradientSpec {
-  TapeId tape = kNone;              // the (empty) tape to fill
+  TapeId tape = kNone;  // the (empty) tape to fill
   TapeId of = kNone;
   std::vector<TensorId> losses;
-  std::vector<TensorId> wrt;        // empty: every param the forward reads
+  std::vector<TensorId> wrt;            // empty: every param the forward reads
   std::vector<TensorId> stop_gradient;  // no gradient flows into these
   bool seed_extern = false;
   bool accumulate = false;
@@ -46,24 +47,26 @@ struct GradientSpec {
   Location location;
 };
 /// Derives a gradient tape (module.md 7, 8). Rewrites `of` with its calls inlined and the values the gradient reads
-/// declared `saved`; declares `<name>_grad` tensors. Diagnostics name the command with no rule, the data-dependent loop,
-/// the tensor off the path.
-[[nodiscard]] std::optional<Module> derive_gradient(const VerifiedModule& module, const GradientSpec& spec, Diagnostics& diagnostics);
+/// declared `saved`; declares `<name>_grad` tensors. Diagnostics name the command with no rule, the data-dependent
+/// loop, the tensor off the path.
+[[nodiscard]] std::optional<Module> derive_gradient(const VerifiedModule& module, const GradientSpec& spec,
+                                                    Diagnostics& diagnostics);
 
 /// `.optimizer U kind=adamw params=... lr=1e-3 [step=] [attributes of the row]`
 struct OptimizerSpec {
   TapeId tape = kNone;
   std::string name;
   Opcode kind = Opcode::Sgd;
-  std::vector<TensorId> params;     // resolved: params=* is every param that has a gradient
-  TensorId lr_tensor = kNone;       // lr= named a tensor; else `lr` initialises "<name>.lr"
+  std::vector<TensorId> params;  // resolved: params=* is every param that has a gradient
+  TensorId lr_tensor = kNone;    // lr= named a tensor; else `lr` initialises "<name>.lr"
   double lr = 1e-3;
   TensorId step_tensor = kNone;
   std::vector<std::pair<std::string, double>> attributes;
-  bool master = false;              // f32 master copies for half parameters
+  bool master = false;  // f32 master copies for half parameters
   Location location;
 };
 /// Derives an optimizer tape and declares its state (module.md 9).
-[[nodiscard]] std::optional<Module> derive_optimizer(const VerifiedModule& module, const OptimizerSpec& spec, Diagnostics& diagnostics);
+[[nodiscard]] std::optional<Module> derive_optimizer(const VerifiedModule& module, const OptimizerSpec& spec,
+                                                     Diagnostics& diagnostics);
 
 }  // namespace tape

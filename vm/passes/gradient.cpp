@@ -1,0 +1,296 @@
+// Reverse-mode differentiation of a tape (module.md 7, 8): the forward is inlined, loops on its paths are unrolled, its
+// commands are walked backwards and each one's rule adds to the gradients of its sources. A value has its whole
+// gradient when the walk reaches the command that made it.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "vm/passes/gradient_pass.h"
+#include "vm/passes/inline.h"
+
+namespace tape {
+namespace {
+
+using RuleFunction = void (*)(Rule&);
+
+// In row order.
+constexpr RuleFunction kRules[] = {
+#define TAPE_OP(name, code, mnemonic, operands, attrs, types, shape, bits, effects, traits, cost, gradient, since, \
+                doc)                                                                                               \
+  &gradient_rules::gradient,
+#include "opcodes/opcodes.def"
+};
+
+RuleFunction rule_of(const Command& command) {
+  return kRules[row_of(*command.op)];
+}
+
+}  // namespace
+
+std::optional<Module> GradientPass::run() {
+  module_ = source_;
+  if (!check_spec() || !prepare_forward() || !make_roots()) return std::nullopt;
+  mark_varied();
+  seed();
+  sweep();
+  if (diagnostics_.has_errors()) return std::nullopt;
+  zero_off_path();
+  return finish();
+}
+
+bool GradientPass::check_spec() {
+  const std::string& name = source_.tapes[spec_.tape].name;
+  const auto name_of_tensor = [&](TensorId id) -> const std::string& { return source_.tensors[id].name; };
+  const size_t before = diagnostics_.errors();
+  if (spec_.losses.empty()) error(spec_.location, fmt::format("{}: no loss is named", name));
+  if (spec_.losses.size() > 1 && !spec_.seed_extern)
+    error(spec_.location, fmt::format("{}: several losses need seed=extern", name));
+  for (size_t i = 0; i < spec_.losses.size(); ++i) {
+    const Tensor& loss = source_.tensors[spec_.losses[i]];
+    if (!is_float(loss.dtype))
+      error(spec_.location,
+            fmt::format("{}: loss {} is {}, wants a float", name, loss.name, tape::name_of(loss.dtype)));
+    else if (loss.shape.rank() != 0 && !spec_.seed_extern)
+      error(spec_.location, fmt::format("{}: loss {} has shape {}, wants rank 0; with seed=extern any shape will do",
+                                        name, loss.name, loss.shape.text()));
+    if (std::count(spec_.losses.begin(), spec_.losses.end(), spec_.losses[i]) > 1)
+      error(spec_.location, fmt::format("{}: loss {} is named twice", name, loss.name));
+    if (std::find(spec_.wrt.begin(), spec_.wrt.end(), spec_.losses[i]) != spec_.wrt.end())
+      error(spec_.location, fmt::format("{}: {} is a loss and in wrt", name, loss.name));
+  }
+  for (size_t i = 0; i < spec_.wrt.size(); ++i) {
+    const Tensor& tensor = source_.tensors[spec_.wrt[i]];
+    if (!is_float(tensor.dtype))
+      error(spec_.location,
+            fmt::format("{}: {} is {}, only floats have gradients", name, tensor.name, tape::name_of(tensor.dtype)));
+    if (std::count(spec_.wrt.begin(), spec_.wrt.end(), spec_.wrt[i]) > 1)
+      error(spec_.location, fmt::format("{}: {} is in wrt twice", name, name_of_tensor(spec_.wrt[i])));
+  }
+  if (spec_.grad_dtype && !is_float(*spec_.grad_dtype))
+    error(spec_.location, fmt::format("{}: grad_dtype={} is not a float", name, tape::name_of(*spec_.grad_dtype)));
+  return diagnostics_.errors() == before;
+}
+
+/// Inlines the forward, unrolls its loops on paths, numbers its values.
+bool GradientPass::prepare_forward() {
+  InlinedTape inlined = inline_calls(source_, spec_.of);
+  module_ = std::move(inlined.module);
+  names_ = UniqueNames(module_);
+  std::vector<bool> named(module_.tensors.size());
+  for (const PlacedCommand& placed : inlined.commands)
+    for_each_tensor(placed.command, [&](size_t, TensorId id, Access) { named[id] = true; });
+
+  wrt_ = spec_.wrt;
+  if (wrt_.empty())
+    for (TensorId id = 0; id < source_.tensors.size(); ++id)
+      if (named[id] && source_.tensors[id].role == Role::Param && is_float(source_.tensors[id].dtype))
+        wrt_.push_back(id);
+  const std::string& name = source_.tapes[spec_.tape].name;
+  const std::string& of = source_.tapes[spec_.of].name;
+  if (wrt_.empty())
+    error(spec_.location, fmt::format("{}: tape {} reads no .param of a float dtype: name tensors in wrt=", name, of));
+  for (const TensorId loss : spec_.losses)
+    if (!named[loss])
+      error(spec_.location,
+            fmt::format("{}: tape {} does not write the loss {}", name, of, source_.tensors[loss].name));
+
+  stopped_.assign(module_.tensors.size(), false);
+  for (const TensorId id : spec_.stop_gradient) stopped_[id] = true;
+  for (const Instance& at : inlined.instances)
+    if (stopped_[at.original]) stopped_[at.instance] = true;
+  std::vector<bool> sources(module_.tensors.size());
+  for (const TensorId id : wrt_) sources[id] = true;
+  if (diagnostics_.has_errors()) return false;
+  auto unrolled =
+      unroll_paths(module_, std::move(inlined.commands), sources, stopped_, spec_.losses, name, diagnostics_);
+  if (!unrolled) return false;
+  forward_ = std::move(*unrolled);
+  values_.emplace(module_, spec_.of, forward_);
+  gradients_.resize(values_->values().size());
+  first_temporary_ = module_.tensors.size();
+  return true;
+}
+
+/// The tensor `<primal>_grad`: declared here, or by an earlier derivation, or as a writable extern.
+TensorId GradientPass::root_for(TensorId primal, DType dtype, bool persistent) {
+  const Tensor& of = module_.tensors[primal];
+  const std::string name = of.name + "_grad";
+  const TensorId known = module_.find_tensor(name);
+  if (known != kNone) {
+    Tensor& record = module_.tensors[known];
+    const bool ours = record.role == Role::Grad && record.link == primal;
+    if (!ours && record.role != Role::Extern) {
+      error(record.location, fmt::format("{} is the gradient of {} and declared only as .extern", name, of.name));
+    } else if (record.dtype != dtype || !(record.shape == of.shape)) {
+      error(record.location, fmt::format("{} is {}{}, the gradient of {} is {}{}", name, tape::name_of(record.dtype),
+                                         record.shape.text(), of.name, tape::name_of(dtype), of.shape.text()));
+    }
+    if (ours && persistent) record.persistent_grad = true;
+    return known;
+  }
+  Tensor record;
+  record.name = name;
+  record.dtype = dtype;
+  record.shape = of.shape;
+  record.role = Role::Grad;
+  record.persistent_grad = persistent;
+  record.owner = of.owner == kNone ? kNone : spec_.tape;
+  record.link = primal;
+  record.location = spec_.location;
+  names_.take(name);
+  module_.tensors.push_back(std::move(record));
+  return static_cast<TensorId>(module_.tensors.size() - 1);
+}
+
+bool GradientPass::make_roots() {
+  for (const TensorId id : wrt_) {
+    const Tensor& primal = module_.tensors[id];
+    const TensorId root = root_for(id, spec_.grad_dtype.value_or(primal.dtype), is_persistent(primal));
+    roots_.push_back(root);
+    const ValueId first = values_->first_of(id);
+    const ValueId value = first != kNone ? first : values_->last_of(id);
+    if (value == kNone) continue;
+    gradients_[value].root = root;
+    gradients_[value].leaf = first != kNone;
+  }
+  is_root_.assign(module_.tensors.size(), false);
+  for (const TensorId id : roots_) is_root_[id] = true;
+  return !diagnostics_.has_errors();
+}
+
+void GradientPass::mark_varied() {
+  std::vector<Value>& values = values_->values();
+  for (ValueId id = 0; id < values.size(); ++id)
+    values[id].varied = values[id].made == Made::Before && gradients_[id].root != kNone && !stopped_[values[id].tensor];
+  for (const Item& item : values_->items()) {
+    if (item.loop) continue;
+    const Command& command = forward_[item.begin].command;
+    const bool flows = rule_of(command) != &gradient_rules::ZeroGradient;
+    bool any = false;
+    for (const ValueId in : item.in) any = any || (in != kNone && values[in].varied);
+    for (size_t i = 0; i < item.out.size(); ++i) {
+      if (item.out[i] == kNone) continue;
+      Value& value = values[item.out[i]];
+      if (!is_float(module_.tensors[value.tensor].dtype) || stopped_[value.tensor]) continue;
+      const bool carried = item.in[i] != kNone && values[item.in[i]].varied;
+      value.varied = (flows && any) || carried || gradients_[item.out[i]].root != kNone;
+    }
+  }
+}
+
+void GradientPass::seed() {
+  location_ = spec_.location;
+  for (const TensorId loss : spec_.losses) {
+    const ValueId value = values_->last_of(loss);
+    const Tensor primal = module_.tensors[loss];
+    const TensorId seed = spec_.seed_extern ? root_for(loss, primal.dtype, true) : kNone;
+    is_root_.resize(module_.tensors.size(), false);
+    if (!(*values_)[value].varied) continue;
+    if (spec_.seed_extern) {
+      give(value, {this, seed, false});
+      continue;
+    }
+    Command fill = make_command(op_info(Opcode::Fill));
+    fill.push_operand(kAbsent);
+    set_float(fill, "value", 1);
+    give(value, emit(std::move(fill), primal.dtype, primal.shape));
+  }
+}
+
+void GradientPass::sweep() {
+  const std::vector<Item>& items = values_->items();
+  for (size_t i = items.size(); i-- > 0;)
+    if (!items[i].loop) sweep_item(items[i]);
+}
+
+void GradientPass::sweep_item(const Item& item) {
+  const PlacedCommand& placed = forward_[item.begin];
+  location_ = placed.location;
+  bool has_gradient = false, source_varied = false;
+  for (size_t i = 0; i < item.out.size(); ++i) {
+    if (item.out[i] == kNone || gradients_[item.out[i]].holds == Holds::Nothing) continue;
+    has_gradient = true;
+    const Gradient at = gradients_[item.out[i]];
+    if (at.root == kNone) continue;
+    if (spec_.accumulate)
+      emit_to(at.root, Opcode::Add, {at.root, Term{this, at.tensor, false}.as(module_.tensors[at.root].dtype).id});
+    else
+      emit_to(at.root, module_.tensors[at.root].dtype == module_.tensors[at.tensor].dtype ? Opcode::Copy : Opcode::Cast,
+              {at.tensor});
+  }
+  if (!has_gradient) return;
+  for (size_t i = 0; i < item.in.size(); ++i)
+    if (item.in[i] != kNone && (*values_)[item.in[i]].varied) {
+      source_varied = true;
+      // acc=1: the old content passes its gradient on unchanged.
+      if (placed.command.accumulates() && item.out[i] != kNone)
+        give(item.in[i], {this, gradients_[item.out[i]].tensor, false});
+    }
+  if (!source_varied) return;
+  if (rule_of(placed.command) == &gradient_rules::NoGradient)
+    return error(placed.location,
+                 fmt::format("{}: {} lies on the gradient path of {} and has no gradient: name what it writes, {}, in "
+                             "stop_gradient= to end the path there",
+                             source_.tapes[spec_.tape].name, placed.command.op->mnemonic,
+                             source_.tensors[spec_.losses[0]].name, module_.tensors[placed.command.ids[0]].name));
+  Rule rule(*this, placed.command, item);
+  rule_of(placed.command)(rule);
+}
+
+void GradientPass::zero_off_path() {
+  if (spec_.accumulate) return;
+  std::vector<bool> written(module_.tensors.size());
+  for (const Gradient& at : gradients_)
+    if (at.root != kNone && at.holds != Holds::Nothing) written[at.root] = true;
+  Command zero = make_command(op_info(Opcode::Zero));
+  std::vector<uint32_t> off;
+  for (const TensorId root : roots_)
+    if (!written[root]) off.push_back(root);
+  if (off.empty()) return;
+  zero.push_operand(off);
+  derived_.push_back({std::move(zero), spec_.location});
+}
+
+/// Writes both tapes and drops the temporaries no command names.
+Module GradientPass::finish() {
+  std::vector<PlacedCommand> forward = values_->rewritten(module_);
+  std::vector<bool> used(module_.tensors.size());
+  for (const std::vector<PlacedCommand>* tape : {&forward, &derived_})
+    for (const PlacedCommand& placed : *tape)
+      for_each_tensor(placed.command, [&](size_t, TensorId id, Access) { used[id] = true; });
+  std::vector<TensorId> renumbered(module_.tensors.size());
+  size_t count = 0;
+  for (TensorId id = 0; id < module_.tensors.size(); ++id) {
+    Tensor& record = module_.tensors[id];
+    if (id >= first_temporary_ && !used[id] && record.role == Role::Local) continue;
+    if (record.name.empty()) record.name = names_.make("t");
+    renumbered[id] = static_cast<TensorId>(count);
+    if (id != count) module_.tensors[count] = std::move(record);
+    ++count;
+  }
+  module_.tensors.resize(count);
+
+  const auto write = [&](TapeId tape, const std::vector<PlacedCommand>& commands) {
+    module_.tapes[tape].words.clear();
+    module_.tapes[tape].lines.clear();
+    TapeBuilder builder(module_, tape);
+    for (PlacedCommand placed : commands) {
+      for (size_t operand = 0; operand < placed.command.ends.size(); ++operand)
+        if (placed.command.is_tensor(operand))
+          for (uint32_t& id : placed.command.operand(operand))
+            if (id != kAbsent) id = renumbered[id];
+      builder.add(placed.command, placed.location);
+    }
+  };
+  write(spec_.of, forward);
+  write(spec_.tape, derived_);
+  module_.tapes[spec_.tape].gradient_of = spec_.of;
+  return std::move(module_);
+}
+
+std::optional<Module> derive_gradient(const VerifiedModule& module, const GradientSpec& spec,
+                                      Diagnostics& diagnostics) {
+  return GradientPass(module.module(), spec, diagnostics).run();
+}
+
+}  // namespace tape

@@ -1,0 +1,342 @@
+// Terms and gradients of the derived tape: commands are appended with inferred types, and what is given to a value is
+// fitted, then written, shared or accumulated. A shared tensor is never written.
+#include "vm/passes/gradient_pass.h"
+
+#include <fmt/format.h>
+
+#include "opcodes/infer.h"
+#include "vm/error.h"
+
+namespace tape {
+
+std::vector<OperandType> GradientPass::types_of(const Command& command) const {
+  std::vector<OperandType> types(command.ids.size());
+  for_each_tensor(command, [&](size_t position, TensorId id, Access) {
+    const Tensor& tensor = module_.tensors[id];
+    types[position] = {tensor.name, tensor.dtype, tensor.shape, true, true};
+  });
+  return types;
+}
+
+TensorId GradientPass::temporary(DType dtype, const Shape& shape) {
+  Tensor record;
+  record.dtype = dtype;
+  record.shape = shape;
+  record.owner = spec_.tape;
+  record.location = spec_.location;
+  module_.tensors.push_back(std::move(record));
+  return static_cast<TensorId>(module_.tensors.size() - 1);
+}
+
+Term GradientPass::emit(Command&& command, std::optional<DType> dtype, std::optional<Shape> shape) {
+  const TensorId id = temporary(dtype.value_or(DType::F32), shape.value_or(Shape{}));
+  command.ids[0] = id;
+  std::vector<OperandType> types = types_of(command);
+  types[0].dtype_known = dtype.has_value();
+  types[0].shape_known = shape.has_value();
+  if (const auto broken = infer(command, types)) throw Error(Code::Internal, fmt::format("gradient rule: {}", *broken));
+  module_.tensors[id].dtype = types[0].dtype;
+  module_.tensors[id].shape = types[0].shape;
+  derived_.push_back({std::move(command), location_});
+  return {this, id, true};
+}
+
+void GradientPass::emit_to(TensorId destination, Opcode opcode, std::initializer_list<TensorId> sources) {
+  Command command = make_command(op_info(opcode));
+  command.push_operand(destination);
+  for (const TensorId id : sources) command.push_operand(id);
+  if (command.op->attribute("imm") >= 0 && sources.size() < 2) command.push_operand(kAbsent);
+  derived_.push_back({std::move(command), location_});
+}
+
+Term GradientPass::scalar(DType dtype, double value) {
+  const auto [at, made] = scalars_.try_emplace({dtype, value}, kNone);
+  if (made) {
+    Command command = make_command(op_info(Opcode::Fill));
+    command.push_operand(kAbsent);
+    set_float(command, "value", value);
+    at->second = emit(std::move(command), dtype, Shape{}).id;
+  }
+  return {this, at->second, false};
+}
+
+Term GradientPass::read(ValueId id) {
+  Value& value = (*values_)[id];
+  if (values_->is_constant(id) && !is_root_[value.tensor]) return {this, value.tensor, false};
+  if (!value.saved && value.replayed == kNone) {
+    if (const auto again = replay(id)) {
+      value.replayed = again->id;
+    } else {
+      values_->save(module_, names_, id);
+    }
+  }
+  if (value.replayed != kNone) return {this, value.replayed, false};
+  return {this, value.copy != kNone ? value.copy : value.tensor, false};
+}
+
+/// Plays the command of a value again when its row allows that, its sources can be read without saving anything for it,
+/// and they are smaller than the value.
+std::optional<Term> GradientPass::replay(ValueId id) {
+  const Value value = (*values_)[id];
+  if (value.made != Made::Write) return std::nullopt;
+  const Item& item = values_->items()[value.item];
+  Command command = forward_[item.begin].command;
+  if (!command.op->has(kRecompute) || command.op->effects != kNoEffect || command.ends[0] != 1) return std::nullopt;
+  uint64_t bytes = 0;
+  for (size_t i = 1; i < command.ids.size(); ++i) {
+    if (item.in[i] == kNone) continue;
+    const Value& source = (*values_)[item.in[i]];
+    const bool constant = values_->is_constant(item.in[i]) && !is_root_[source.tensor];
+    if (!constant && !source.saved) return std::nullopt;
+    bytes += byte_size(module_.tensors[source.tensor]);
+    command.ids[i] = source.copy != kNone ? source.copy : source.tensor;
+  }
+  const Tensor result = module_.tensors[value.tensor];
+  if (bytes >= byte_size(result)) return std::nullopt;
+  return emit(std::move(command), result.dtype, result.shape);
+}
+
+bool GradientPass::is_latest(const Term& term) const {
+  return term.fresh && !derived_.empty() && derived_.back().command.ids[0] == term.id;
+}
+
+bool GradientPass::redirect(const Term& term, TensorId destination, bool accumulate) {
+  if (!is_latest(term)) return false;
+  Command command = derived_.back().command;
+  if (accumulate && (command.op->attribute("acc") < 0 || command.access(0) != Access::Write)) return false;
+  command.ids[0] = destination;
+  if (accumulate) set_int(command, "acc", 1);
+  std::vector<OperandType> types = types_of(command);
+  if (infer(command, types)) return false;
+  derived_.back().command = std::move(command);
+  return true;
+}
+
+/// Sums a term over the axes along which `shape` was broadcast to the term's.
+Term GradientPass::summed(const Term& term, const Shape& shape) {
+  const Shape from = term.shape();
+  if (from == shape) return term;
+  const int lead = from.rank() - shape.rank();
+  std::vector<int64_t> axes;
+  bool lead_is_one = true, stretched = false;
+  for (int i = 0; i < lead; ++i) {
+    axes.push_back(i);
+    lead_is_one = lead_is_one && from[i] == 1;
+  }
+  if (lead_is_one) axes.clear();
+  for (int i = 0; i < shape.rank(); ++i)
+    if (from[lead + i] != shape[i]) {
+      axes.push_back(lead + i);
+      stretched = true;
+    }
+  if (axes.empty()) return term.reshaped(shape);
+  Command command = make_command(op_info(Opcode::Sum));
+  command.push_operand(kAbsent);
+  command.push_operand(term.id);
+  set_list(command, "axes", std::move(axes));
+  if (stretched) set_int(command, "keepdims", 1);
+  return emit(std::move(command)).reshaped(shape);
+}
+
+void GradientPass::give(ValueId id, Term term) {
+  Gradient& at = gradients_[id];
+  const Tensor& primal = module_.tensors[(*values_)[id].tensor];
+  const Shape shape = primal.shape;
+  const DType dtype = at.leaf ? module_.tensors[at.root].dtype : primal.dtype;
+  term = summed(term, shape);
+  if (at.leaf) {
+    const bool accumulate = at.holds != Holds::Nothing || spec_.accumulate;
+    at.holds = Holds::Own;
+    at.tensor = at.root;
+    if (redirect(term, at.root, accumulate)) return;
+    term = std::move(term).as(dtype);
+    if (accumulate)
+      emit_to(at.root, Opcode::Add, {at.root, term.id});
+    else if (!redirect(term, at.root, false))
+      emit_to(at.root, Opcode::Copy, {term.id});
+    return;
+  }
+  if (at.holds == Holds::Own && redirect(term, at.tensor, true)) return;
+  term = std::move(term).as(dtype);
+  if (at.holds == Holds::Own) return emit_to(at.tensor, Opcode::Add, {at.tensor, term.id});
+  if (at.holds == Holds::Shared) term = Term{this, at.tensor, false} + term;
+  at.holds = term.fresh ? Holds::Own : Holds::Shared;
+  at.tensor = term.id;
+  if (term.fresh) name_gradient(term.id, id);
+}
+
+void GradientPass::name_gradient(TensorId tensor, ValueId id) {
+  std::string& name = module_.tensors[tensor].name;
+  if (name.empty()) name = names_.make(module_.tensors[(*values_)[id].tensor].name + "_grad");
+}
+
+TensorId GradientPass::updatable(ValueId id, DType dtype) {
+  Gradient& at = gradients_[id];
+  const Tensor primal = module_.tensors[(*values_)[id].tensor];
+  if ((at.leaf ? module_.tensors[at.root].dtype : primal.dtype) != dtype) return kNone;
+  const auto zero = [&](TensorId tensor) {
+    Command command = make_command(op_info(Opcode::Zero));
+    command.push_operand(tensor);
+    derived_.push_back({std::move(command), location_});
+  };
+  if (at.leaf) {
+    if (at.holds == Holds::Nothing && !spec_.accumulate) zero(at.root);
+    at.tensor = at.root;
+  } else if (at.holds != Holds::Own) {
+    const TensorId own = temporary(dtype, primal.shape);
+    name_gradient(own, id);
+    if (at.holds == Holds::Nothing)
+      zero(own);
+    else
+      emit_to(own, Opcode::Copy, {at.tensor});
+    at.tensor = own;
+  }
+  at.holds = Holds::Own;
+  return at.tensor;
+}
+
+// ---- terms ----
+
+Term append(GradientPass& pass, Command&& command, std::optional<DType> dtype = {}, std::optional<Shape> shape = {}) {
+  return pass.emit(std::move(command), dtype, shape);
+}
+
+namespace {
+
+Command command_of(Opcode opcode, std::initializer_list<Term> sources) {
+  Command command = make_command(op_info(opcode));
+  command.push_operand(kAbsent);
+  for (const Term& source : sources) command.push_operand(source.id);
+  return command;
+}
+
+}  // namespace
+
+Shape Term::shape() const {
+  return pass->module_.tensors[id].shape;
+}
+DType Term::dtype() const {
+  return pass->module_.tensors[id].dtype;
+}
+
+Term Term::as(DType dtype) const& {
+  return this->dtype() == dtype ? Term{pass, id, false} : append(*pass, command_of(Opcode::Cast, {*this}), dtype);
+}
+Term Term::as(DType dtype) && {
+  return this->dtype() == dtype ? *this : append(*pass, command_of(Opcode::Cast, {*this}), dtype);
+}
+Term Term::reshaped(const Shape& to) const& {
+  return shape() == to ? Term{pass, id, false} : append(*pass, command_of(Opcode::Reshape, {*this}), {}, to);
+}
+Term Term::reshaped(const Shape& to) && {
+  return shape() == to ? *this : append(*pass, command_of(Opcode::Reshape, {*this}), {}, to);
+}
+Term Term::broadcast(const Shape& to) const& {
+  return shape() == to ? Term{pass, id, false} : append(*pass, command_of(Opcode::Broadcast, {*this}), {}, to);
+}
+Term Term::broadcast(const Shape& to) && {
+  return shape() == to ? *this : append(*pass, command_of(Opcode::Broadcast, {*this}), {}, to);
+}
+
+Term constant(const Term& like, double value) {
+  return like.pass->scalar(like.dtype(), value);
+}
+
+Term unary(Opcode opcode, const Term& a) {
+  return append(*a.pass, command_of(opcode, {a}));
+}
+
+Term binary(Opcode opcode, const Term& a, const Term& b) {
+  return append(*a.pass, command_of(opcode, {a, b}));
+}
+
+Term binary(Opcode opcode, const Term& a, double immediate) {
+  Command command = command_of(opcode, {a});
+  command.push_operand(kAbsent);
+  set_float(command, "imm", immediate);
+  return append(*a.pass, std::move(command));
+}
+
+Term where(const Term& condition, const Term& a, const Term& b) {
+  return append(*a.pass, command_of(Opcode::Where, {condition, a, b}));
+}
+
+// ---- rules ----
+
+bool Rule::wants(size_t i, size_t k) const {
+  if (command.operand(i).size() <= k) return false;
+  const ValueId value = item_.in[position(i, k)];
+  return value != kNone && (*pass_.values_)[value].varied;
+}
+
+bool Rule::has(size_t i) const {
+  if (command.operand(i).empty()) return false;
+  const ValueId value = item_.out[position(i, 0)];
+  return value != kNone && pass_.gradients_[value].holds != GradientPass::Holds::Nothing;
+}
+
+Term Rule::g(size_t i) const {
+  return {&pass_, pass_.gradients_[item_.out[position(i, 0)]].tensor, false};
+}
+
+Term Rule::in(size_t i, size_t k) const {
+  return pass_.read(item_.in[position(i, k)]);
+}
+
+Term Rule::out(size_t i) const {
+  if (!command.accumulates()) return pass_.read(item_.out[position(i, 0)]);
+  Command again = command;
+  again.attrs[static_cast<size_t>(again.op->attribute("acc"))] = {};
+  for (size_t at = 1; at < again.ids.size(); ++at)
+    if (item_.in[at] != kNone) again.ids[at] = pass_.read(item_.in[at]).id;
+  Term result = pass_.emit(std::move(again), dtype(i), shape(i));
+  result.fresh = false;
+  return result;
+}
+
+Shape Rule::shape(size_t i, size_t k) const {
+  return pass_.module_.tensors[command.operand(i)[k]].shape;
+}
+DType Rule::dtype(size_t i, size_t k) const {
+  return pass_.module_.tensors[command.operand(i)[k]].dtype;
+}
+
+void Rule::give_to(size_t i, size_t k, const Term& term) const {
+  if (wants(i, k)) pass_.give(item_.in[position(i, k)], term);
+}
+
+Term Rule::emit(Command&& made, std::optional<DType> dtype, std::optional<Shape> shape) const {
+  return pass_.emit(std::move(made), dtype, shape);
+}
+
+Command Rule::command_like(Opcode opcode, std::initializer_list<Term> sources) const {
+  Command made = command_of(opcode, sources);
+  for (size_t i = 0; i < command.attrs.size(); ++i) {
+    const std::string_view name = command.op->attributes()[i].name;
+    const int at = name == "acc" ? -1 : made.op->attribute(name);
+    if (at >= 0) made.attrs[static_cast<size_t>(at)] = command.attrs[i];
+  }
+  return made;
+}
+
+Term Rule::like(Opcode opcode, std::initializer_list<Term> sources, std::optional<Shape> shape) const {
+  return pass_.emit(command_like(opcode, sources), {}, shape);
+}
+
+void Rule::give_update(size_t i, const Term& term, Command&& update) const {
+  if (!wants(i)) return;
+  const ValueId value = item_.in[position(i, 0)];
+  TensorId destination = pass_.updatable(value, term.dtype());
+  const bool apart = destination == kNone;
+  if (apart) {
+    destination = pass_.temporary(term.dtype(), shape(i));
+    Command zero = make_command(op_info(Opcode::Zero));
+    zero.push_operand(destination);
+    pass_.derived_.push_back({std::move(zero), pass_.location_});
+  }
+  update.ids[0] = destination;
+  pass_.derived_.push_back({std::move(update), pass_.location_});
+  if (apart) pass_.give(value, {&pass_, destination, false});
+}
+
+}  // namespace tape

@@ -1,0 +1,125 @@
+// What a gradient rule sees. A rule is written with ordinary commands: terms are tensors of the derived tape, and an
+// operator on them appends a command. `give` adds a term to the gradient of a source; a term that is given as an rvalue
+// may become the gradient itself, so an expression that is needed again is held in a variable.
+#pragma once
+
+#include <initializer_list>
+#include <optional>
+
+#include "vm/passes/gradient_values.h"
+
+namespace tape {
+
+class GradientPass;
+
+/// A tensor of the derived tape.
+struct Term {
+  GradientPass* pass = nullptr;
+  TensorId id = kNone;
+  bool fresh = false;  // made by the latest expression of a rule: nobody else holds it
+
+  [[nodiscard]] Shape shape() const;
+  [[nodiscard]] DType dtype() const;
+  /// CAST to `dtype` unless it has it.
+  [[nodiscard]] Term as(DType dtype) const&;
+  [[nodiscard]] Term as(DType dtype) &&;
+  /// RESHAPE, BROADCAST to `to` unless it has that shape.
+  [[nodiscard]] Term reshaped(const Shape& to) const&;
+  [[nodiscard]] Term reshaped(const Shape& to) &&;
+  [[nodiscard]] Term broadcast(const Shape& to) const&;
+  [[nodiscard]] Term broadcast(const Shape& to) &&;
+};
+
+/// A constant of rank 0 in the dtype of `like`.
+[[nodiscard]] Term constant(const Term& like, double value);
+[[nodiscard]] Term unary(Opcode opcode, const Term& a);
+[[nodiscard]] Term binary(Opcode opcode, const Term& a, const Term& b);
+[[nodiscard]] Term binary(Opcode opcode, const Term& a, double immediate);
+[[nodiscard]] Term where(const Term& condition, const Term& a, const Term& b);
+
+[[nodiscard]] inline Term operator+(const Term& a, const Term& b) {
+  return binary(Opcode::Add, a, b);
+}
+[[nodiscard]] inline Term operator-(const Term& a, const Term& b) {
+  return binary(Opcode::Sub, a, b);
+}
+[[nodiscard]] inline Term operator*(const Term& a, const Term& b) {
+  return binary(Opcode::Mul, a, b);
+}
+[[nodiscard]] inline Term operator/(const Term& a, const Term& b) {
+  return binary(Opcode::Div, a, b);
+}
+[[nodiscard]] inline Term operator+(const Term& a, double b) {
+  return binary(Opcode::Add, a, b);
+}
+[[nodiscard]] inline Term operator*(const Term& a, double b) {
+  return binary(Opcode::Mul, a, b);
+}
+[[nodiscard]] inline Term operator/(const Term& a, double b) {
+  return binary(Opcode::Div, a, b);
+}
+[[nodiscard]] inline Term operator-(double a, const Term& b) {
+  return binary(Opcode::Sub, constant(b, a), b);
+}
+[[nodiscard]] inline Term operator-(const Term& a) {
+  return unary(Opcode::Neg, a);
+}
+
+/// One command of the forward, while its gradient is written.
+class Rule {
+ public:
+  Rule(GradientPass& pass, const Command& forward, const Item& item) : command(forward), pass_(pass), item_(item) {}
+
+  const Command& command;  // of the forward
+
+  /// Whether the gradient of element k of source operand i is wanted.
+  [[nodiscard]] bool wants(size_t i, size_t k = 0) const;
+  /// Whether destination i has a gradient.
+  [[nodiscard]] bool has(size_t i) const;
+  /// Gradient of destination i, complete, in the destination's dtype.
+  [[nodiscard]] Term g(size_t i = 0) const;
+  /// Forward value of a source. Saves it, or plays its command again where that is cheaper.
+  [[nodiscard]] Term in(size_t i, size_t k = 0) const;
+  /// Forward result of a destination, without what acc=1 added it to.
+  [[nodiscard]] Term out(size_t i = 0) const;
+  [[nodiscard]] Shape shape(size_t i, size_t k = 0) const;
+  [[nodiscard]] DType dtype(size_t i, size_t k = 0) const;
+  /// Whether operand i is given (an immediate or optional one may be absent).
+  [[nodiscard]] bool given(size_t i) const { return !command.operand(i).empty() && command.id(i) != kAbsent; }
+  [[nodiscard]] double immediate() const { return command.attr_float("imm"); }
+
+  /// Adds to the gradient of element k of source operand i: summed over what was broadcast, cast to its dtype.
+  void give(size_t i, Term&& term) const { give_to(i, 0, term); }
+  void give(size_t i, const Term& term) const { give_to(i, 0, {term.pass, term.id, false}); }
+  void give_element(size_t i, size_t k, Term&& term) const { give_to(i, k, term); }
+
+  /// A command of one destination, whose type is inferred, or `dtype`, `shape` where given.
+  [[nodiscard]] Term emit(Command&& made, std::optional<DType> dtype = {}, std::optional<Shape> shape = {}) const;
+  /// The same from sources; attributes of the forward command that the row has too (acc aside) are taken over.
+  [[nodiscard]] Term like(Opcode opcode, std::initializer_list<Term> sources, std::optional<Shape> shape = {}) const;
+  [[nodiscard]] Command command_like(Opcode opcode, std::initializer_list<Term> sources) const;
+  /// For SCATTER_ADD and its kind: the gradient of source operand i, zero or what was added so far, in the dtype of
+  /// `term`, to be updated by `update`, a command whose first operand is left out.
+  void give_update(size_t i, const Term& term, Command&& update) const;
+
+ private:
+  [[nodiscard]] size_t position(size_t i, size_t k) const { return (i == 0 ? 0 : command.ends[i - 1]) + k; }
+  void give_to(size_t i, size_t k, const Term& term) const;
+
+  GradientPass& pass_;
+  const Item& item_;
+};
+
+namespace gradient_rules {
+/// Rows whose result does not depend on small changes of their sources: nothing to add.
+inline void ZeroGradient(Rule&) {}
+/// Rows without a rule: the pass reports them before it gets here.
+inline void NoGradient(Rule&) {}
+// Declares the rule of every row; a missing one is a link error.
+#define TAPE_OP(name, code, mnemonic, operands, attrs, types, shape, bits, effects, traits, cost, gradient, since, \
+                doc)                                                                                               \
+  void gradient(Rule& rule);
+#include "opcodes/opcodes.def"
+}  // namespace gradient_rules
+
+}  // namespace tape
