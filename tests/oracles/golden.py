@@ -36,6 +36,8 @@ def literal(value, dtype):
         return "nan"
     if np.isinf(value):
         return "inf" if value > 0 else "-inf"
+    if value == 0:
+        return "-0.0" if np.signbit(value) else "0"
     text = str(np.float32(value)) if dtype != "f64" else repr(float(value))
     return text[:-2] if text.endswith(".0") else text
 
