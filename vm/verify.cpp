@@ -13,6 +13,12 @@
 namespace tape {
 namespace verifier {
 
+std::string with_article(Role role) {
+  if (role == Role::Data) return "data";
+  const bool vowel = role == Role::Input || role == Role::Output || role == Role::Extern || role == Role::Rng;
+  return fmt::format("{} {}", vowel ? "an" : "a", name_of(role));
+}
+
 Report::Item* Report::add(const Location& location, std::string message) {
   ++errors_;
   if (items_.size() >= static_cast<size_t>(limits::max_diagnostics)) return nullptr;

@@ -13,12 +13,12 @@ namespace tape {
 
 /// What verify learns about one tape.
 struct TapeFacts {
-  bool playable = true;            // false: reads a common local (or saved value) before writing it
-  std::string why_not;             // names the tensor and the place
-  int64_t inlined_commands = 0;    // after inlining every CALL; saturates above the limit
-  int64_t executed_commands = 0;   // one run, loops counted at their bound; saturates
-  bool over_limit = false;         // inlining or running it exceeds a limit; `why_not` says which, playable is false
-  bool is_called = false;          // some tape calls it
+  bool playable = true;           // false: reads a common local (or saved value) before writing it
+  std::string why_not;            // names the tensor and the place
+  int64_t inlined_commands = 0;   // after inlining every CALL; saturates above the limit
+  int64_t executed_commands = 0;  // one run, loops counted at their bound; saturates
+  bool over_limit = false;        // inlining or running it exceeds a limit; `why_not` says which, playable is false
+  bool is_called = false;         // some tape calls it
 };
 
 class VerifiedModule {

@@ -11,10 +11,6 @@
 namespace tape::verifier {
 namespace {
 
-std::string_view article(Role role) {
-  return role == Role::Input || role == Role::Output || role == Role::Extern ? "an" : "a";
-}
-
 bool is_writable(const Tensor& tensor) {
   switch (tensor.role) {
     case Role::Param:
@@ -143,16 +139,15 @@ class Scanner {
       for (const uint32_t id : command.operand(i)) {
         if (id == kAbsent) continue;
         const Tensor& tensor = module_.tensors[id];
+        const std::string_view mnemonic = command.op->mnemonic;
         if (!is_writable(tensor))
-          mistake(fmt::format("{}: writes {}, {} {}{}", command.op->mnemonic, tensor.name, article(tensor.role),
-                              name_of(tensor.role), tensor.role == Role::Extern ? " declared without write" : ""));
+          mistake(fmt::format("{}: writes {}, {}{}", mnemonic, tensor.name, with_article(tensor.role),
+                              tensor.role == Role::Extern ? " declared without write" : ""));
         if (operands[i].kind == OperandKind::GradList && !is_gradient(tensor))
-          mistake(fmt::format("{}: {} is {} {}, no gradient", command.op->mnemonic, tensor.name, article(tensor.role),
-                              name_of(tensor.role)));
+          mistake(fmt::format("{}: {} is {}, no gradient", mnemonic, tensor.name, with_article(tensor.role)));
         if (command.op->has(kRngEffect) && operands[i].access == Access::Update && tensor.role != Role::Rng &&
             tensor.role != Role::Extern)
-          mistake(fmt::format("{}: {} is {} {}, wants an rng", command.op->mnemonic, tensor.name, article(tensor.role),
-                              name_of(tensor.role)));
+          mistake(fmt::format("{}: {} is {}, wants an rng", mnemonic, tensor.name, with_article(tensor.role)));
       }
     }
   }

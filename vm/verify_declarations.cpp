@@ -144,13 +144,13 @@ class TensorCheck {
 
   void flags() {
     const Tensor& t = *current_;
-    if (t.writable && t.role != Role::Extern) mistake("only an extern is declared write, not a {}", name_of(t.role));
-    if (t.persistent_grad && t.role != Role::Grad) mistake("a {} cannot be a persistent gradient", name_of(t.role));
+    if (t.writable && t.role != Role::Extern) mistake("only an extern is declared write, not {}", with_article(t.role));
+    if (t.persistent_grad && t.role != Role::Grad) mistake("{} cannot be a persistent gradient", with_article(t.role));
     if (t.owner == kNone) return;
     if (t.owner >= module_.tapes.size())
       mistake("is private to tape {}, but the module has {} tapes", t.owner, module_.tapes.size());
     else if (is_common_role(t))
-      mistake("a {} cannot be private to a tape", name_of(t.role));
+      mistake("{} cannot be private to a tape", with_article(t.role));
   }
 
   void link() {
@@ -166,7 +166,7 @@ class TensorCheck {
     const Tensor& target = module_.tensors[t.link];
     if (t.role == Role::Grad) return gradient(target);
     if (t.role == Role::State) return optimizer_state(target);
-    if (t.role != Role::Extern) mistake("a {} has no link", name_of(t.role));
+    if (t.role != Role::Extern) mistake("{} has no link", with_article(t.role));
   }
 
   void gradient(const Tensor& primal) {
@@ -212,14 +212,14 @@ class TensorCheck {
     if (has_init && t.blob != kNone) mistake("has an initialiser and data");
     if (t.role == Role::Data && !has_init && t.blob == kNone) mistake("a data tensor needs data or an initialiser");
     if (has_init && t.role != Role::Rng) {
-      if (!may_be_initialised(t.role)) mistake("a {} has no initialiser", name_of(t.role));
+      if (!may_be_initialised(t.role)) mistake("{} has no initialiser", with_article(t.role));
       initialiser();
     }
   }
 
   void blob() {
     const Tensor& t = *current_;
-    if (!may_be_initialised(t.role)) mistake("a {} has no data", name_of(t.role));
+    if (!may_be_initialised(t.role)) mistake("{} has no data", with_article(t.role));
     if (t.blob >= module_.blobs.size()) {
       mistake("has data {}, but the module has {} blobs", t.blob, module_.blobs.size());
     } else if (module_.blobs[t.blob].bytes.size() != byte_size(t)) {

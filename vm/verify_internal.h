@@ -11,6 +11,9 @@
 
 namespace tape::verifier {
 
+/// "a param", "an input", "data", for messages.
+[[nodiscard]] std::string with_article(Role role);
+
 /// A command of a tape: its first word, and its index for places that no line map names.
 struct Site {
   TapeId tape = kNone;
