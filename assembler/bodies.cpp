@@ -1,0 +1,138 @@
+// Bodies of tapes, in an order that lets derived names be used: a body that names a gradient waits for it, a gradient
+// waits for the tape it differentiates and all that tape calls.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "assembler/assembly.h"
+#include "vm/command_buffer.h"
+
+namespace tape::text {
+
+void Assembler::assemble_bodies() {
+  const bool derives = !gradients_.empty() || !optimizers_.empty();
+  for (TapeId tape = 0; tape < bodies_.size(); ++tape) {
+    if (bodies_[tape].filling != Filling::Body || bodies_[tape].done) continue;
+    if (derives) find_awaited(bodies_[tape]);
+    if (bodies_[tape].awaits.empty()) assemble_body(tape);
+  }
+  bool progress = derives;
+  while (progress) {
+    if (reporter_.errors() > errors_before_) context_.quiet_gradients = true;
+    progress = false;
+    for (TapeId tape = 0; tape < bodies_.size(); ++tape) {
+      if (bodies_[tape].done || bodies_[tape].filling != Filling::Body || !resolved(bodies_[tape])) continue;
+      assemble_body(tape);
+      progress = true;
+    }
+    if (context_.quiet_gradients) break;
+    if (!progress) progress = derive_next();
+    if (progress) continue;
+    for (TapeId tape = 0; tape < bodies_.size() && !progress; ++tape) {
+      if (bodies_[tape].done || bodies_[tape].filling != Filling::Body) continue;
+      assemble_body(tape);  // what it waits for never comes
+      progress = true;
+    }
+  }
+  for (TapeId tape = 0; tape < bodies_.size(); ++tape)
+    if (!bodies_[tape].done && bodies_[tape].filling == Filling::Body) assemble_body(tape);
+  if (reporter_.errors() > errors_before_) return;
+  for (const auto& [derivation, done] : gradients_) {
+    if (!done)
+      reporter_.report(derivation.here,
+                       {derivation.name.text, fmt::format("{} cannot be derived: what it differentiates waits for it",
+                                                          derivation.name.text), {}});
+  }
+}
+
+bool Assembler::resolved(const Body& body) const {
+  return std::all_of(body.awaits.begin(), body.awaits.end(), [&](std::string_view name) {
+    const Symbol* const symbol = context_.globals.find(Name::of(name));
+    return symbol != nullptr && symbol->kind == SymbolKind::Tensor;
+  });
+}
+
+/// Names in a body that only a derivation can declare: gradients, and state of an optimizer.
+void Assembler::find_awaited(Body& body) {
+  const auto awaited = [&](std::string_view name) {
+    if (name.size() > 5 && name.substr(name.size() - 5) == "_grad") return true;
+    for (const auto& [derivation, done] : optimizers_) {
+      const std::string_view owner = derivation.name.text;
+      const size_t at = name.find(owner);
+      if (at == std::string_view::npos || (at != 0 && name[at - 1] != '.')) continue;
+      if (at + owner.size() < name.size() && name[at + owner.size()] == '.') return true;
+    }
+    return false;
+  };
+  for (const Segment& segment : body.segments)
+    for (const Line& line : segment.lines) {
+      Scan scan(line.text, context_.sources);
+      if (!scan.at_name()) continue;
+      const OpInfo* const op = find_op(scan.name().text);
+      const bool gradients = op != nullptr && !op->operands().empty() && op->operands()[0].kind == OperandKind::GradList;
+      for (size_t length = code_length(line.text); !scan.done();) {
+        if (!scan.at_name()) {
+          scan.rewind(scan.position() + 1);
+          continue;
+        }
+        const std::string_view name = scan.name().text;
+        if (name.data() >= line.text.data() + length) break;
+        if (gradients)
+          body.awaits.push_back(context_.sources.keep(std::string(name) + "_grad"));
+        else if (awaited(name) && context_.globals.find(Name::of(name)) == nullptr)
+          body.awaits.push_back(name);
+      }
+    }
+}
+
+void Assembler::assemble_body(TapeId tape) {
+  Body& body = bodies_[tape];
+  body.done = true;
+  context_.tape = tape;
+  context_.privates.clear();
+  loc_.reset();
+  for (const Segment& segment : body.segments) {
+    context_.visible = segment.visible;
+    for (const Line& line : segment.lines) {
+      Scan scan(line.text, context_.sources);
+      if (scan.done()) continue;
+      try {
+        body_line(scan, {&line, segment.chain}, tape);
+      } catch (const Mistake& mistake) {
+        if (!mistake.message.empty()) reporter_.report({&line, segment.chain}, mistake);
+      }
+    }
+  }
+  context_.tape = kNone;
+  context_.privates.clear();
+  loc_.reset();
+}
+
+void Assembler::body_line(Scan& scan, const Here& here, TapeId tape) {
+  if (scan.peek() == '.') {
+    const std::string_view directive = directive_of(here.line->text);
+    scan.accept(directive);
+    return body_directive(scan, directive, here, tape);
+  }
+  const char* const start = scan.position();
+  const Command& command = parser_.parse(scan, here);
+  Tape& record = context_.module.tapes[tape];
+  const auto word = static_cast<uint32_t>(record.words.size());
+  std::string reason;
+  if (!encode(command, context_.module, record.words, reason))
+    throw Mistake{std::string_view(start, command.op->mnemonic.size()), reason, {}};
+  if (!explicit_lines_)
+    record.lines.push_back({word, Reporter::location(here, {start, 1})});
+  else if (loc_)
+    record.lines.push_back({word, *loc_});
+  loc_.reset();
+}
+
+void Assembler::body_directive(Scan& scan, std::string_view directive, const Here& here, TapeId tape) {
+  if (directive == ".loc") return loc(scan, here);
+  if (directive == ".word") return words(scan, bodies_[tape]);
+  if (directive == ".line") return line_record(scan);
+  declare(scan, here, *find_declaration(directive));
+}
+
+}  // namespace tape::text

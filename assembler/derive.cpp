@@ -1,0 +1,266 @@
+// .grad and .optimizer: their lines, and the calls of the passes that fill their tapes. The module is verified before
+// each, because the passes take nothing else.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "assembler/assembly.h"
+#include "vm/command_buffer.h"
+
+namespace tape::text {
+namespace {
+
+constexpr std::string_view kGradientKeys[] = {"of",         "loss",       "wrt",          "seed",
+                                              "accumulate", "grad_dtype", "stop_gradient"};
+
+bool is_optimizer(const OpInfo& op) { return op.shape == ShapeRule::Optimizer; }
+
+std::string lower(std::string_view text) {
+  std::string result(text);
+  for (char& c : result)
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c | 0x20);
+  return result;
+}
+
+}  // namespace
+
+const Assembler::Derivation::Argument* Assembler::Derivation::find(std::string_view key) const {
+  for (const Argument& argument : arguments)
+    if (argument.key == key) return &argument;
+  return nullptr;
+}
+
+void Assembler::gradient_line(Scan& scan, const Here& here) { declare_derivation(scan, here, Filling::Gradient); }
+void Assembler::optimizer_line(Scan& scan, const Here& here) { declare_derivation(scan, here, Filling::Optimizer); }
+
+void Assembler::declare_derivation(Scan& scan, const Here& here, Filling filling) {
+  const Location location = place(here, scan.here());
+  Derivation derivation;
+  derivation.here = here;
+  derivation.name = scan.want_name("the tape's name");
+  try {
+    check_free(derivation.name);
+    std::vector<std::string_view> known(std::begin(kGradientKeys), std::end(kGradientKeys));
+    if (filling == Filling::Optimizer) {
+      known = {"kind", "params", "lr", "step", "master"};
+      for (const OpInfo& op : kOps)
+        if (is_optimizer(op))
+          for (const Attribute& attribute : op.attributes()) known.push_back(attribute.name);
+    }
+    while (!scan.done()) read_argument(scan, derivation, known);
+    const auto require = [&](std::string_view key) {
+      if (derivation.find(key) == nullptr)
+        throw Mistake{derivation.name.text, fmt::format("{} wants {}=", derivation.name.text, key), {}};
+    };
+    if (filling == Filling::Gradient) {
+      require("of");
+      require("loss");
+    } else {
+      require("kind");
+    }
+  } catch (const Mistake&) {
+    poison(derivation.name, here);
+    throw;
+  }
+  derivation.tape = add_tape(derivation.name, here, filling, false);
+  context_.module.tapes[derivation.tape].location = location;
+  (filling == Filling::Gradient ? gradients_ : optimizers_).emplace_back(std::move(derivation), false);
+}
+
+void Assembler::read_argument(Scan& scan, Derivation& derivation, std::span<const std::string_view> known) {
+  const Name key = scan.want_name("an argument");
+  if (std::find(known.begin(), known.end(), key.text) == known.end())
+    throw Mistake{key.text, fmt::format("{} has no argument {}={}", derivation.name.text, key.text,
+                                        did_you_mean(key.text, {known.begin(), known.end()})), {}};
+  if (derivation.find(key.text) != nullptr) throw Mistake{key.text, fmt::format("{}= is given twice", key.text), {}};
+  scan.expect('=', fmt::format("after {}", key.text));
+  scan.skip();
+  const char* const start = scan.position();
+  Derivation::Argument argument;
+  argument.key = key.text;
+  const Symbol* symbol = nullptr;
+  if (scan.at_name()) {
+    const Name name = scan.name();
+    symbol = context_.find(name);
+    scan.rewind(start);
+    if (is_reserved(name.text) || (symbol != nullptr && symbol->kind == SymbolKind::Constant))
+      argument.value = expression(scan, context_);
+  }
+  if (scan.accept('*')) {
+    argument.all = true;
+  } else if (!argument.value && (scan.at_name() || scan.peek() == '"' || scan.peek() == '[')) {
+    const bool bracketed = scan.accept('[');
+    do argument.names.push_back(scan.want_name("a name"));
+    while (scan.accept(','));
+    if (bracketed) scan.expect(']', "after the names");
+  } else if (!argument.value) {
+    argument.value = expression(scan, context_);
+  }
+  argument.token = scan.since(start);
+  derivation.arguments.push_back(std::move(argument));
+}
+
+bool Assembler::ready(TapeId tape, std::vector<uint8_t>& seen) const {
+  if (seen[tape] != 0) return seen[tape] == 1;
+  seen[tape] = 1;
+  bool is_ready = bodies_[tape].done;
+  Decoder decoder(context_.module.tapes[tape].words, context_.module);
+  while (is_ready && !decoder.done()) {
+    const Decoded decoded = decoder.next();
+    if (!decoded.command || decoded.command->op->operands().size() != 1 ||
+        decoded.command->op->operands()[0].kind != OperandKind::Tape)
+      continue;
+    is_ready = ready(decoded.command->id(0), seen);
+  }
+  seen[tape] = is_ready ? 1 : 2;
+  return is_ready;
+}
+
+bool Assembler::derive_next() {
+  bool waiting = false;
+  for (auto& [derivation, done] : gradients_) {
+    if (done) continue;
+    const Derivation::Argument& of = *derivation.find("of");
+    const Symbol* const symbol = of.names.size() == 1 ? context_.globals.find(of.names[0]) : nullptr;
+    std::vector<uint8_t> seen(bodies_.size());
+    if (symbol != nullptr && symbol->kind == SymbolKind::Tape && !ready(symbol->index, seen)) {
+      waiting = true;
+      continue;
+    }
+    done = true;
+    derive(derivation, Filling::Gradient);
+    return true;
+  }
+  if (waiting) return false;
+  for (auto& [derivation, done] : optimizers_) {
+    if (done) continue;
+    done = true;
+    derive(derivation, Filling::Optimizer);
+    return true;
+  }
+  return false;
+}
+
+void Assembler::derive(const Derivation& derivation, Filling filling) {
+  try {
+    auto verified = verify(context_.module, reporter_.diagnostics());
+    if (!verified) return;
+    auto module = filling == Filling::Gradient ? gradient(derivation, *verified) : optimizer(derivation, *verified);
+    if (!module) return;
+    adopt(std::move(*module));
+    bodies_[derivation.tape].done = true;
+  } catch (const Mistake& mistake) {
+    if (!mistake.message.empty()) reporter_.report(derivation.here, mistake);
+  }
+}
+
+/// Takes over a derived module: its new common names can be used from here on.
+void Assembler::adopt(Module module) {
+  const size_t known = context_.module.tensors.size();
+  context_.module = std::move(module);
+  const auto& tensors = context_.module.tensors;
+  for (size_t id = known; id < tensors.size(); ++id) {
+    if (tensors[id].owner != kNone) continue;
+    const Name name = Name::of(context_.sources.keep(tensors[id].name));
+    if (context_.globals.find(name) == nullptr)
+      context_.globals.set(name, {SymbolKind::Tensor, static_cast<uint32_t>(id), tensors[id].location});
+  }
+}
+
+std::vector<TensorId> Assembler::tensors_of(const Derivation::Argument& argument, TapeId tape) const {
+  std::vector<TensorId> ids;
+  if (argument.names.empty()) throw Mistake{argument.token, fmt::format("{}= wants tensors", argument.key), {}};
+  for (const Name& name : argument.names) {
+    TensorId id = tape == kNone ? kNone : context_.module.find_tensor(name.text, tape);
+    if (id == kNone) id = context_.module.find_tensor(name.text);
+    if (id == kNone)
+      throw wrong_name(context_, name, "a tensor", "", [](SymbolKind kind) { return kind == SymbolKind::Tensor; });
+    ids.push_back(id);
+  }
+  return ids;
+}
+
+std::optional<Module> Assembler::gradient(const Derivation& derivation, const VerifiedModule& verified) {
+  GradientSpec spec;
+  spec.tape = derivation.tape;
+  spec.location = Reporter::location(derivation.here, derivation.name.text);
+  const Derivation::Argument& of = *derivation.find("of");
+  if (of.names.size() != 1) throw Mistake{of.token, "of= wants one tape", {}};
+  const Symbol* const symbol = context_.globals.find(of.names[0]);
+  if (symbol == nullptr || symbol->kind != SymbolKind::Tape)
+    throw wrong_name(context_, of.names[0], "a tape", "", [](SymbolKind kind) { return kind == SymbolKind::Tape; });
+  spec.of = symbol->index;
+  spec.losses = tensors_of(*derivation.find("loss"), spec.of);
+  if (const auto* wrt = derivation.find("wrt")) {
+    const bool params = wrt->names.size() == 1 && wrt->names[0].text == "params" &&
+                        context_.module.find_tensor("params") == kNone;
+    if (!params && !wrt->all) spec.wrt = tensors_of(*wrt, spec.of);
+  }
+  if (const auto* stop = derivation.find("stop_gradient")) spec.stop_gradient = tensors_of(*stop, spec.of);
+  if (const auto* seed = derivation.find("seed")) {
+    spec.seed_extern = seed->names.size() == 1 && seed->names[0].text == "extern";
+    if (!spec.seed_extern) throw Mistake{seed->token, "seed= is extern or not given", {}};
+  }
+  if (const auto* accumulate = derivation.find("accumulate")) {
+    if (!accumulate->value || accumulate->value->is_float || (accumulate->value->i != 0 && accumulate->value->i != 1))
+      throw Mistake{accumulate->token, "accumulate= is 0 or 1", {}};
+    spec.accumulate = accumulate->value->i != 0;
+  }
+  if (const auto* dtype = derivation.find("grad_dtype")) {
+    const DTypeInfo* const info = dtype->names.size() == 1 ? find_dtype(dtype->names[0].text) : nullptr;
+    if (info == nullptr || !is_float(info->dtype)) throw Mistake{dtype->token, "grad_dtype= is a float dtype", {}};
+    spec.grad_dtype = info->dtype;
+  }
+  return derive_gradient(verified, spec, reporter_.diagnostics());
+}
+
+std::optional<Module> Assembler::optimizer(const Derivation& derivation, const VerifiedModule& verified) {
+  OptimizerSpec spec;
+  spec.tape = derivation.tape;
+  spec.name = std::string(derivation.name.text);
+  spec.location = Reporter::location(derivation.here, derivation.name.text);
+  const Derivation::Argument& kind = *derivation.find("kind");
+  const OpInfo* const op = kind.names.size() == 1 ? find_op(kind.names[0].text) : nullptr;
+  if (op == nullptr || !is_optimizer(*op)) {
+    std::vector<std::string> names;
+    for (const OpInfo& row : kOps)
+      if (is_optimizer(row)) names.push_back(lower(row.mnemonic));
+    throw Mistake{kind.token, fmt::format("no optimizer is named {}{}", kind.token,
+                                          did_you_mean(lower(kind.token), {names.begin(), names.end()})), {}};
+  }
+  spec.kind = op->opcode;
+  const auto& tensors = context_.module.tensors;
+  const auto* params = derivation.find("params");
+  if (params != nullptr && !params->all) {
+    spec.params = tensors_of(*params, kNone);
+  } else {
+    std::vector<bool> has_gradient(tensors.size());
+    for (const Tensor& tensor : tensors)
+      if (tensor.role == Role::Grad && tensor.owner == kNone && tensor.link < tensors.size()) has_gradient[tensor.link] = true;
+    for (TensorId id = 0; id < tensors.size(); ++id)
+      if (tensors[id].role == Role::Param && has_gradient[id]) spec.params.push_back(id);
+    if (spec.params.empty())
+      throw Mistake{derivation.name.text, fmt::format("{}: no .grad differentiates any .param", derivation.name.text), {}};
+  }
+  if (const auto* lr = derivation.find("lr")) {
+    if (lr->value)
+      spec.lr = lr->value->as_double();
+    else
+      spec.lr_tensor = tensors_of(*lr, kNone).front();
+  }
+  if (const auto* step = derivation.find("step")) spec.step_tensor = tensors_of(*step, kNone).front();
+  for (const Derivation::Argument& argument : derivation.arguments) {
+    if (argument.key == "master") {
+      spec.master = argument.value && argument.value->as_double() != 0;
+      continue;
+    }
+    if (argument.key == "kind" || argument.key == "params" || argument.key == "lr" || argument.key == "step") continue;
+    if (op->attribute(argument.key) < 0)
+      throw Mistake{argument.token, fmt::format("{} has no attribute {}=", op->mnemonic, argument.key), {}};
+    if (!argument.value) throw Mistake{argument.token, fmt::format("{}= wants a number", argument.key), {}};
+    spec.attributes.emplace_back(argument.key, argument.value->as_double());
+  }
+  return derive_optimizer(verified, spec, reporter_.diagnostics());
+}
+
+}  // namespace tape::text
