@@ -25,7 +25,9 @@ bool is_body_directive(std::string_view directive) {
   return false;
 }
 
-bool is_path(const std::string& file) { return !file.empty() && file != "-" && file.front() != '<'; }
+bool is_path(const std::string& file) {
+  return !file.empty() && file != "-" && file.front() != '<';
+}
 
 std::string folder_of(const std::string& file) {
   return is_path(file) ? std::filesystem::path(file).parent_path().string() : std::string();
@@ -58,6 +60,14 @@ std::optional<Assembly> Assembler::run(std::string_view text) {
   return finish();
 }
 
+/// Files and chains the places of the module name; from its records when it has a .line_map.
+void Assembler::fill_line_map() {
+  if (explicit_lines_) return;
+  context_.module.chains = chains_;
+  context_.module.files.clear();
+  for (size_t i = 0; i < context_.sources.size(); ++i) context_.module.files.push_back(context_.sources.file(i).name);
+}
+
 std::optional<Assembly> Assembler::finish() {
   if (open_tape_ != kNone) {
     const Body& body = bodies_[open_tape_];
@@ -70,32 +80,35 @@ std::optional<Assembly> Assembler::finish() {
     if (of != nullptr && of->kind == SymbolKind::Tape)
       context_.module.tapes[link.tape].gradient_of = of->index;
     else
-      reporter_.report(link.here, wrong_name(context_, link.of, "a tape", "", [](SymbolKind kind) {
-                         return kind == SymbolKind::Tape;
-                       }));
+      reporter_.report(link.here, wrong_name(context_, link.of, "a tape", "",
+                                             [](SymbolKind kind) { return kind == SymbolKind::Tape; }));
   }
   assemble_bodies();
   renumber();
   read_expectations();
   if (reporter_.errors() > errors_before_) return std::nullopt;
-  if (!explicit_lines_) {
-    context_.module.chains = std::move(chains_);
-    for (size_t i = 0; i < context_.sources.size(); ++i)
-      context_.module.files.push_back(context_.sources.file(i).name);
-  }
+  fill_line_map();
   return Assembly{std::move(context_.module), std::move(expectations_)};
 }
 
 std::span<const Assembler::Directive> Assembler::directives() {
   static constexpr Directive kDirectives[] = {
-      {".module", &Assembler::module_name},        {".tape", &Assembler::begin_tape},
-      {".stream", &Assembler::declare_stream},     {".sink", &Assembler::declare_sink},
-      {".grad", &Assembler::gradient_line},        {".optimizer", &Assembler::optimizer_line},
-      {".expect", &Assembler::expect_line},        {".producer", &Assembler::producer},
-      {".line_map", &Assembler::line_map},         {".chain", &Assembler::chain_record},
-      {".loc", &Assembler::loc},                   {".meta", &Assembler::metadata},
-      {".section", &Assembler::section},           {".version", &Assembler::version},
-      {".blob", &Assembler::blob_record},          {".string", &Assembler::string_record},
+      {".module", &Assembler::module_name},
+      {".tape", &Assembler::begin_tape},
+      {".stream", &Assembler::declare_stream},
+      {".sink", &Assembler::declare_sink},
+      {".grad", &Assembler::gradient_line},
+      {".optimizer", &Assembler::optimizer_line},
+      {".expect", &Assembler::expect_line},
+      {".producer", &Assembler::producer},
+      {".line_map", &Assembler::line_map},
+      {".chain", &Assembler::chain_record},
+      {".loc", &Assembler::loc},
+      {".meta", &Assembler::metadata},
+      {".section", &Assembler::section},
+      {".version", &Assembler::version},
+      {".blob", &Assembler::blob_record},
+      {".string", &Assembler::string_record},
       {".order", &Assembler::order_record},
   };
   return kDirectives;
@@ -135,7 +148,8 @@ void Assembler::unknown_directive(std::string_view directive) const {
   std::vector<std::string_view> all{".const", ".include", ".macro", ".for", ".if", ".end"};
   for (const Directive& known : directives()) all.push_back(known.name);
   all.insert(all.end(), std::begin(kBodyDirectives), std::end(kBodyDirectives));
-  for (const std::string_view name : {".input", ".param", ".state", ".data", ".output", ".extern", ".rng"}) all.push_back(name);
+  for (const std::string_view name : {".input", ".param", ".state", ".data", ".output", ".extern", ".rng"})
+    all.push_back(name);
   throw Mistake{directive, fmt::format("unknown directive {}{}", directive, did_you_mean(directive, all)), {}};
 }
 
@@ -146,8 +160,9 @@ void Assembler::statement(Scan& scan, std::string_view directive, const Here& he
     if (known.name == directive) handler = known.handler;
   if (declaration == nullptr && handler == nullptr) unknown_directive(directive);
   if (open_tape_ != kNone) {
-    reporter_.report(here, {directive, fmt::format("{} inside the tape {}: no .end before it", directive,
-                                                   bodies_[open_tape_].token), {}});
+    reporter_.report(
+        here,
+        {directive, fmt::format("{} inside the tape {}: no .end before it", directive, bodies_[open_tape_].token), {}});
     open_tape_ = kNone;
   }
   if (declaration != nullptr)
@@ -165,12 +180,14 @@ Location Assembler::place(const Here& here, std::string_view token) {
 
 void Assembler::check_free(const Name& name) const {
   if (name.text.size() > static_cast<size_t>(limits::max_name))
-    throw Mistake{name.text, fmt::format("the name has {} bytes, more than {} (max_name)", name.text.size(),
-                                         limits::max_name), {}};
+    throw Mistake{name.text,
+                  fmt::format("the name has {} bytes, more than {} (max_name)", name.text.size(), limits::max_name),
+                  {}};
   const Symbol* const known = context_.find(name);
   if (known == nullptr) return;
   if (known->kind == SymbolKind::Poison) throw Mistake{name.text, {}, {}};
-  throw Mistake{name.text, fmt::format("{} is already {}", name.text, noun_of(known->kind)),
+  throw Mistake{name.text,
+                fmt::format("{} is already {}", name.text, noun_of(known->kind)),
                 {reporter_.note(known->location, "declared here")}};
 }
 
@@ -228,7 +245,8 @@ void Assembler::begin_tape(Scan& scan, const Here& here) {
   bool duplicate = false;
   tape_options(scan, here, open_tape_, duplicate);
   if (before.kind == SymbolKind::None || before.kind == SymbolKind::Poison || duplicate) return;
-  throw Mistake{name.text, fmt::format("{} is already {}", name.text, noun_of(before.kind)),
+  throw Mistake{name.text,
+                fmt::format("{} is already {}", name.text, noun_of(before.kind)),
                 {reporter_.note(before.location, "declared here")}};
 }
 
@@ -243,7 +261,9 @@ void Assembler::module_name(Scan& scan, const Here&) {
   scan.expect_end("the module's name");
 }
 
-void Assembler::expect_line(Scan&, const Here& here) { expect_lines_.push_back(here); }
+void Assembler::expect_line(Scan&, const Here& here) {
+  expect_lines_.push_back(here);
+}
 
 }  // namespace text
 }  // namespace tape

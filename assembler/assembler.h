@@ -22,9 +22,9 @@ struct AssembleOptions {
 /// One `.expect` line.
 struct Expectation {
   enum class Kind : uint8_t { Equal, Close, Fault, Error } kind = Kind::Equal;
-  std::string tape;               // empty: the default entry
-  std::string name;               // tensor
-  HostArray values;               // Equal, Close: in the tensor's dtype and shape
+  std::string tape;  // empty: the default entry
+  std::string name;  // tensor
+  HostArray values;  // Equal, Close: in the tensor's dtype and shape
   std::optional<double> atol, rtol;
   std::string opcode, text;       // Fault
   uint32_t line = 0, column = 0;  // Error: expected place
@@ -38,15 +38,16 @@ struct Assembly {
 
 /// Assembles text. `file`: its path, for messages, relative data and includes ("-" or "<text>" for none). Derives
 /// `.grad` and `.optimizer` tapes. Reports all mistakes; nullopt when there is one.
-[[nodiscard]] std::optional<Assembly> assemble(std::string_view text, const std::string& file, const AssembleOptions& options,
-                                               Diagnostics& diagnostics);
+[[nodiscard]] std::optional<Assembly> assemble(std::string_view text, const std::string& file,
+                                               const AssembleOptions& options, Diagnostics& diagnostics);
 
-/// The `.expect error` lines of a text, found by a scan before parsing, so that texts that do not assemble have them too.
+/// The `.expect error` lines of a text, found by a scan before parsing, so that texts that do not assemble have them
+/// too.
 [[nodiscard]] std::vector<Expectation> expected_errors(std::string_view text);
 
 struct DisassembleOptions {
-  bool plain = false;          // drop locations: strip(asm(dis --plain(b))) == strip(b)
-  std::string sidecar;         // file name for blobs above limits::max_inline_blob; empty: inline them all
+  bool plain = false;   // drop locations: strip(asm(dis --plain(b))) == strip(b)
+  std::string sidecar;  // file name for blobs above limits::max_inline_blob; empty: inline them all
 };
 struct Disassembly {
   std::string text;
@@ -56,9 +57,10 @@ struct Disassembly {
 /// decode_module accepts.
 [[nodiscard]] Disassembly disassemble(const Module& module, const DisassembleOptions& options = {});
 
-/// Canonical layout of a text: one operand spacing, aligned comments, nothing else changed. Idempotent. nullopt when the
-/// text does not lex.
-[[nodiscard]] std::optional<std::string> format_text(std::string_view text, const std::string& file, Diagnostics& diagnostics);
+/// Canonical layout of a text: one operand spacing, aligned comments, nothing else changed. Idempotent. nullopt when
+/// the text does not lex.
+[[nodiscard]] std::optional<std::string> format_text(std::string_view text, const std::string& file,
+                                                     Diagnostics& diagnostics);
 
 /// One command as text, for messages and listings: "MATMUL z1, x, w1".
 [[nodiscard]] std::string command_text(const Command& command, const Module& module);

@@ -29,7 +29,7 @@ class Assembler final : private LineSink {
   struct Body {
     Filling filling = Filling::Body;
     std::vector<Segment> segments;
-    Here here;                     // of its .tape, .grad or .optimizer line
+    Here here;  // of its .tape, .grad or .optimizer line
     std::string_view token;
     bool done = false;
     std::vector<std::pair<uint32_t, uint32_t>> raw;  // [first, last) words written by .word
@@ -42,9 +42,9 @@ class Assembler final : private LineSink {
     Name name;
     struct Argument {
       std::string_view key;
-      std::vector<Name> names;      // loss=a,b; a name alone is one
-      std::optional<Value> value;   // a number
-      bool all = false;             // params=*
+      std::vector<Name> names;     // loss=a,b; a name alone is one
+      std::optional<Value> value;  // a number
+      bool all = false;            // params=*
       std::string_view token;
     };
     std::vector<Argument> arguments;
@@ -81,6 +81,7 @@ class Assembler final : private LineSink {
   void check_free(const Name& name) const;
   void poison(const Name& name, const Here& here);
   [[nodiscard]] Location place(const Here& here, std::string_view token);
+  void fill_line_map();
   std::optional<Assembly> finish();
 
   // declarations.cpp
@@ -104,7 +105,8 @@ class Assembler final : private LineSink {
 
   // values.cpp
   std::vector<std::byte> values(Scan& scan, const Here& here, DType dtype, const Shape& shape, std::string_view what);
-  std::vector<std::byte> file_values(Scan& scan, const Here& here, DType dtype, const Shape& shape, std::string_view what);
+  std::vector<std::byte> file_values(Scan& scan, const Here& here, DType dtype, const Shape& shape,
+                                     std::string_view what);
   std::vector<std::byte> hex_values(Scan& scan, uint64_t wanted, std::string_view what);
 
   // records.cpp: what only a disassembled text says
@@ -153,12 +155,12 @@ class Assembler final : private LineSink {
   Context context_;
   std::string file_;
   AssembleOptions options_;
-  std::vector<ChainLink> chains_;          // of the expansions
+  std::vector<ChainLink> chains_;  // of the expansions
   Reporter reporter_;
   Preprocessor preprocessor_;
   CommandParser parser_;
-  std::vector<Body> bodies_;               // one per tape
-  TapeId open_tape_ = kNone;               // whose lines are being collected
+  std::vector<Body> bodies_;                                         // one per tape
+  TapeId open_tape_ = kNone;                                         // whose lines are being collected
   std::vector<std::pair<Derivation, bool>> gradients_, optimizers_;  // and whether they are done
   std::vector<Here> expect_lines_;
   std::vector<Expectation> expectations_;
@@ -169,13 +171,13 @@ class Assembler final : private LineSink {
   };
   std::vector<GradientLink> gradient_links_;
   size_t errors_before_ = 0;
-  bool outside_reported_ = false;          // a command outside a tape: once per gap
-  bool explicit_lines_ = false;            // .line_map: places come from .loc lines alone
-  bool raw_blobs_ = false;                 // .blob: tensors name their blob
+  bool outside_reported_ = false;  // a command outside a tape: once per gap
+  bool explicit_lines_ = false;    // .line_map: places come from .loc lines alone
+  bool raw_blobs_ = false;         // .blob: tensors name their blob
   bool raw_strings_ = false;
   std::optional<Location> loc_;
   std::vector<uint32_t> order_;
-  std::vector<TensorId> raw_links_;        // tensors and streams whose reference is a final id already
+  std::vector<TensorId> raw_links_;  // tensors and streams whose reference is a final id already
   std::vector<uint32_t> raw_cursors_;
 };
 

@@ -40,8 +40,9 @@ void Assembler::assemble_bodies() {
   for (const auto& [derivation, done] : gradients_) {
     if (!done)
       reporter_.report(derivation.here,
-                       {derivation.name.text, fmt::format("{} cannot be derived: what it differentiates waits for it",
-                                                          derivation.name.text), {}});
+                       {derivation.name.text,
+                        fmt::format("{} cannot be derived: what it differentiates waits for it", derivation.name.text),
+                        {}});
   }
 }
 
@@ -69,7 +70,8 @@ void Assembler::find_awaited(Body& body) {
       Scan scan(line.text, context_.sources);
       if (!scan.at_name()) continue;
       const OpInfo* const op = find_op(scan.name().text);
-      const bool gradients = op != nullptr && !op->operands().empty() && op->operands()[0].kind == OperandKind::GradList;
+      const bool gradients =
+          op != nullptr && !op->operands().empty() && op->operands()[0].kind == OperandKind::GradList;
       for (size_t length = code_length(line.text); !scan.done();) {
         if (!scan.at_name()) {
           scan.rewind(scan.position() + 1);

@@ -140,13 +140,15 @@ void order_strings(Module& module, std::span<const RawWords* const> raw) {
   std::vector<uint32_t> ids(module.strings.size(), kNone);
   std::vector<std::string> strings;
   for (size_t tape = 0; tape < module.tapes.size(); ++tape)
-    walk_ids(module.tapes[tape].words, *raw[tape], [](uint32_t&) {}, [&](uint32_t& id) {
-      if (ids[id] == kNone) {
-        ids[id] = static_cast<uint32_t>(strings.size());
-        strings.push_back(module.strings[id]);
-      }
-      id = ids[id];
-    });
+    walk_ids(
+        module.tapes[tape].words, *raw[tape], [](uint32_t&) {},
+        [&](uint32_t& id) {
+          if (ids[id] == kNone) {
+            ids[id] = static_cast<uint32_t>(strings.size());
+            strings.push_back(module.strings[id]);
+          }
+          id = ids[id];
+        });
   module.strings = std::move(strings);
 }
 

@@ -22,8 +22,8 @@ using RawWords = std::vector<std::pair<uint32_t, uint32_t>>;
 void walk_ids(std::vector<uint32_t>& words, const RawWords& raw, const std::function<void(uint32_t&)>& tensor,
               const std::function<void(uint32_t&)>& string);
 
-/// Gives every tensor its new id, in tensors, commands, links and cursors; `raw_links` and `raw_cursors` name the tensors
-/// (by old id) and streams whose reference is a new id already. `raw`: one per tape.
+/// Gives every tensor its new id, in tensors, commands, links and cursors; `raw_links` and `raw_cursors` name the
+/// tensors (by old id) and streams whose reference is a new id already. `raw`: one per tape.
 void apply_ids(Module& module, const std::vector<uint32_t>& ids, std::span<const RawWords* const> raw,
                const std::vector<TensorId>& raw_links, const std::vector<uint32_t>& raw_cursors);
 void order_blobs(Module& module);

@@ -29,9 +29,13 @@ bool is_list(OperandKind kind) {
 }
 
 /// Whether the operand is written name=tensor rather than by position.
-bool is_named(OperandKind kind) { return kind == OperandKind::Optional || kind == OperandKind::OptionalList; }
+bool is_named(OperandKind kind) {
+  return kind == OperandKind::Optional || kind == OperandKind::OptionalList;
+}
 
-bool wanted_tensor(SymbolKind kind) { return kind == SymbolKind::Tensor; }
+bool wanted_tensor(SymbolKind kind) {
+  return kind == SymbolKind::Tensor;
+}
 
 std::optional<size_t> choice_of(const Attribute& attribute, std::string_view word, std::vector<std::string_view>& all) {
   std::string_view rest = attribute.choices;
@@ -82,7 +86,9 @@ const Command& CommandParser::parse(Scan& scan, const Here& here) {
   return command_;
 }
 
-std::string CommandParser::prefix() const { return fmt::format("{}: ", op_->mnemonic); }
+std::string CommandParser::prefix() const {
+  return fmt::format("{}: ", op_->mnemonic);
+}
 
 const OpInfo& CommandParser::mnemonic(Scan& scan) {
   if (!scan.at_name()) {
@@ -136,7 +142,8 @@ void CommandParser::read_items(Scan& scan) {
                                        [](std::string_view token) { return !token.empty(); }))
       scan.fail(prefix() + "operands stand before attributes");
     items_.push_back(read_item(scan));
-    if (!scan.accept(',') && !scan.done() && !scan.at_name() && scan.peek() != '[') scan.expect(',', "between operands");
+    if (!scan.accept(',') && !scan.done() && !scan.at_name() && scan.peek() != '[')
+      scan.expect(',', "between operands");
   }
 }
 
@@ -224,8 +231,10 @@ void CommandParser::read_enum(Scan& scan, const Attribute& attribute, AttrValue&
   std::vector<std::string_view> all;
   const auto choice = choice_of(attribute, word.text, all);
   if (!choice)
-    throw Mistake{word.text, fmt::format("{}{}={} is none of {}{}", prefix(), attribute.name, word.text,
-                                         attribute.choices, did_you_mean(word.text, all)), {}};
+    throw Mistake{word.text,
+                  fmt::format("{}{}={} is none of {}{}", prefix(), attribute.name, word.text, attribute.choices,
+                              did_you_mean(word.text, all)),
+                  {}};
   value.i = static_cast<int64_t>(*choice);
 }
 
@@ -288,7 +297,8 @@ std::string CommandParser::wanted_operands() const {
 }
 
 void CommandParser::wrong_count(size_t got) const {
-  throw Mistake{mnemonic_, fmt::format("{}wants {}; got {} operand{}", prefix(), wanted_operands(), got, got == 1 ? "" : "s"),
+  throw Mistake{mnemonic_,
+                fmt::format("{}wants {}; got {} operand{}", prefix(), wanted_operands(), got, got == 1 ? "" : "s"),
                 {}};
 }
 
@@ -319,9 +329,8 @@ void CommandParser::assign() {
     lists += is_list(operand.kind) ? 1 : 0;
   }
   const size_t got = items_.size();
-  const bool bare = lists == 1 && std::none_of(items_.begin(), items_.end(), [](const Item& item) {
-                      return item.kind == Item::Kind::List;
-                    });
+  const bool bare = lists == 1 && std::none_of(items_.begin(), items_.end(),
+                                               [](const Item& item) { return item.kind == Item::Kind::List; });
   if (bare ? got + 1 < positional : got != positional && !loop_count) wrong_count(got);
   size_t at = 0;
   for (size_t i = 0; i < operands.size(); ++i) {
@@ -340,8 +349,10 @@ void CommandParser::assign_named_operands() {
   for (const auto& [operand, item] : named_) {
     const bool list = op_->operands()[operand].kind == OperandKind::OptionalList;
     if (item.kind == Item::Kind::Number || (item.kind == Item::Kind::List && !list))
-      throw Mistake{item.token, fmt::format("{}{}= wants {}", prefix(), op_->operands()[operand].name,
-                                            list ? "tensors" : "a tensor"), {}};
+      throw Mistake{
+          item.token,
+          fmt::format("{}{}= wants {}", prefix(), op_->operands()[operand].name, list ? "tensors" : "a tensor"),
+          {}};
     take(operand, item);
   }
 }
@@ -425,8 +436,9 @@ uint32_t CommandParser::resolve_tensor(Access access, const Name& name, bool gra
       if (new_names_[i].hash == name.hash && new_names_[i].text == name.text)
         return static_cast<uint32_t>(context_->module.tensors.size() + i);
     if (name.text.size() > static_cast<size_t>(limits::max_name))
-      throw Mistake{name.text, fmt::format("the name has {} bytes, more than {} (max_name)", name.text.size(),
-                                           limits::max_name), {}};
+      throw Mistake{name.text,
+                    fmt::format("the name has {} bytes, more than {} (max_name)", name.text.size(), limits::max_name),
+                    {}};
     new_names_.push_back(name);
     return static_cast<uint32_t>(context_->module.tensors.size() + new_names_.size() - 1);
   }
@@ -468,15 +480,20 @@ void CommandParser::apply_hints() {
   const auto operands = op_->operands();
   if (operands.empty() || operands[0].access != Access::Write || !command_.is_tensor(0))
     throw Mistake{hints_.dtype ? hints_.dtype_token : hints_.shape_token,
-                  prefix() + "dtype= and shape= type an undeclared destination, and it has none", {}};
+                  prefix() + "dtype= and shape= type an undeclared destination, and it has none",
+                  {}};
   for (size_t i = 0; i < command_.operand(0).size(); ++i) {
     OperandType& type = types_[i];
     if (hints_.dtype && type.dtype_known && type.dtype != *hints_.dtype)
-      throw Mistake{hints_.dtype_token, fmt::format("{}{} is declared {}, not {}", prefix(), type.name,
-                                                    name_of(type.dtype), name_of(*hints_.dtype)), {}};
+      throw Mistake{
+          hints_.dtype_token,
+          fmt::format("{}{} is declared {}, not {}", prefix(), type.name, name_of(type.dtype), name_of(*hints_.dtype)),
+          {}};
     if (hints_.shape && type.shape_known && type.shape != *hints_.shape)
-      throw Mistake{hints_.shape_token, fmt::format("{}{} is declared {}, not {}", prefix(), type.name,
-                                                    type.shape.text(), hints_.shape->text()), {}};
+      throw Mistake{
+          hints_.shape_token,
+          fmt::format("{}{} is declared {}, not {}", prefix(), type.name, type.shape.text(), hints_.shape->text()),
+          {}};
     if (hints_.dtype) type.dtype = *hints_.dtype, type.dtype_known = true;
     if (hints_.shape) type.shape = *hints_.shape, type.shape_known = true;
   }
@@ -485,8 +502,7 @@ void CommandParser::apply_hints() {
 void CommandParser::check_types() {
   apply_hints();
   columns_.clear();
-  if (op_->shape == ShapeRule::Load || op_->shape == ShapeRule::Store)
-    columns_of(command_, context_->module, columns_);
+  if (op_->shape == ShapeRule::Load || op_->shape == ShapeRule::Store) columns_of(command_, context_->module, columns_);
   if (auto broken = infer(command_, types_, columns_)) {
     for (size_t i = 0; i < attribute_tokens_.size(); ++i) {  // a message about one attribute points at its value
       const std::string about = fmt::format("{}{}=", prefix(), op_->attributes()[i].name);
@@ -509,7 +525,8 @@ void CommandParser::settle_numbers() {
       value.i = 0;
       continue;
     }
-    if (auto wrong = check_fits(dtype, attribute_values_[i])) throw Mistake{attribute_tokens_[i], prefix() + *wrong, {}};
+    if (auto wrong = check_fits(dtype, attribute_values_[i]))
+      throw Mistake{attribute_tokens_[i], prefix() + *wrong, {}};
     value.f = 0;
   }
 }
@@ -531,14 +548,14 @@ void CommandParser::declare_new(const Here& here) {
     tensor.shape = found[i].shape;
     tensor.owner = context_->tape;
     tensor.location = Reporter::location(here, new_names_[i].text);
-    context_->privates.set(new_names_[i],
-                           {SymbolKind::Tensor, static_cast<uint32_t>(known + i), tensor.location});
+    context_->privates.set(new_names_[i], {SymbolKind::Tensor, static_cast<uint32_t>(known + i), tensor.location});
   }
 }
 
 void CommandParser::poison_unresolved() {
   const auto poison = [&](const Name& name) {
-    if (!name.text.empty() && context_->find(name) == nullptr) context_->privates.set(name, {SymbolKind::Poison, 0, {}});
+    if (!name.text.empty() && context_->find(name) == nullptr)
+      context_->privates.set(name, {SymbolKind::Poison, 0, {}});
   };
   for (const Item& item : items_)
     if (item.kind == Item::Kind::Name) poison(item.name);

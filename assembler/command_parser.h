@@ -22,9 +22,9 @@ class CommandParser {
   /// A positional operand, or what stands behind `name=`.
   struct Item {
     enum class Kind : uint8_t { Name, Number, List, String } kind = Kind::Name;
-    Name name;               // Name
-    Value value;             // Number
-    uint32_t first = 0;      // List: into names_ and values_
+    Name name;           // Name
+    Value value;         // Number
+    uint32_t first = 0;  // List: into names_ and values_
     uint32_t count = 0;
     std::string_view token;  // where it stands
   };
@@ -70,9 +70,9 @@ class CommandParser {
   const OpInfo* op_ = nullptr;
   std::string_view mnemonic_;
   std::vector<Item> items_;
-  std::vector<Name> names_;                   // elements of bracketed lists
-  std::vector<std::vector<uint32_t>> ids_;    // per operand
-  std::vector<std::pair<size_t, Item>> named_;  // optional operands
+  std::vector<Name> names_;                         // elements of bracketed lists
+  std::vector<std::vector<uint32_t>> ids_;          // per operand
+  std::vector<std::pair<size_t, Item>> named_;      // optional operands
   std::vector<std::string_view> attribute_tokens_;  // per attribute: its value, empty when not given
   std::vector<Value> attribute_values_;             // per attribute, Number ones
   Hints hints_;

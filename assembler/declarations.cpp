@@ -21,11 +21,11 @@ struct Assembler::DeclarationKind {
 
 std::span<const Assembler::DeclarationKind> Assembler::declaration_kinds() {
   static constexpr DeclarationKind kKinds[] = {
-      {".input", Role::Input, true, false},    {".param", Role::Param, true, false},
-      {".state", Role::State, true, false},    {".output", Role::Output, false, false},
-      {".data", Role::Data, true, false},      {".local", Role::Local, false, false},
-      {".saved", Role::Saved, false, false},   {".extern", Role::Extern, false, false},
-      {".rng", Role::Rng, false, false},       {".role", Role::Local, true, true},
+      {".input", Role::Input, true, false},  {".param", Role::Param, true, false},
+      {".state", Role::State, true, false},  {".output", Role::Output, false, false},
+      {".data", Role::Data, true, false},    {".local", Role::Local, false, false},
+      {".saved", Role::Saved, false, false}, {".extern", Role::Extern, false, false},
+      {".rng", Role::Rng, false, false},     {".role", Role::Local, true, true},
   };
   return kKinds;
 }
@@ -38,8 +38,8 @@ const Assembler::DeclarationKind* Assembler::find_declaration(std::string_view d
 
 namespace {
 
-constexpr Role kRoles[] = {Role::Input, Role::Param, Role::State,  Role::Output, Role::Data,
-                           Role::Local, Role::Saved, Role::Grad,   Role::Extern, Role::Rng};
+constexpr Role kRoles[] = {Role::Input, Role::Param, Role::State, Role::Output, Role::Data,
+                           Role::Local, Role::Saved, Role::Grad,  Role::Extern, Role::Rng};
 
 /// Initialisers: the arguments they take and what those are when not given.
 struct Initialiser {
@@ -71,7 +71,9 @@ const Initialiser* find_initialiser(std::string_view name) {
   return nullptr;
 }
 
-bool ends_in_grad(std::string_view name) { return name.size() > 5 && name.substr(name.size() - 5) == "_grad"; }
+bool ends_in_grad(std::string_view name) {
+  return name.size() > 5 && name.substr(name.size() - 5) == "_grad";
+}
 
 }  // namespace
 
@@ -117,8 +119,8 @@ void Assembler::declare(Scan& scan, const Here& here, const DeclarationKind& kin
     declared.tensor.name = std::string(name.text);
     if (!kind.raw) check_free(name);
     if (!kind.raw && kind.role != Role::Extern && context_.tape == kNone && ends_in_grad(name.text))
-      throw Mistake{name.text, fmt::format("{} would be a gradient's name: only .grad and .extern declare those", name.text),
-                    {}};
+      throw Mistake{
+          name.text, fmt::format("{} would be a gradient's name: only .grad and .extern declare those", name.text), {}};
     read_declaration(scan, here, kind, declared);
   } catch (const Mistake&) {
     poison(name, here);
@@ -154,14 +156,14 @@ void Assembler::read_declaration(Scan& scan, const Here& here, const Declaration
   read_options(scan, here, kind, declared);
   if (!kind.raw && tensor.role == Role::Data && !declared.has_bytes && tensor.blob == kNone &&
       tensor.init.kind == InitKind::None)
-    throw Mistake{{}, fmt::format("the constant {} has no value: add = and its elements, or an initialiser", tensor.name), {}};
+    throw Mistake{
+        {}, fmt::format("the constant {} has no value: add = and its elements, or an initialiser", tensor.name), {}};
 }
 
 void Assembler::read_options(Scan& scan, const Here& here, const DeclarationKind& kind, Declared& declared) {
   while (!scan.done()) {
     if (scan.peek() == '=') {
-      if (!kind.initialised)
-        scan.fail(fmt::format("{} {} has no initial value", kind.directive, declared.tensor.name));
+      if (!kind.initialised) scan.fail(fmt::format("{} {} has no initial value", kind.directive, declared.tensor.name));
       if (declared.has_bytes || declared.tensor.init.kind != InitKind::None) scan.fail("a second initial value");
       scan.accept('=');
       declared.bytes = values(scan, here, declared.tensor.dtype, declared.tensor.shape, declared.tensor.name);
@@ -191,8 +193,7 @@ void Assembler::read_option(Scan& scan, const DeclarationKind& kind, Declared& d
   } else if (kind.raw && key.text == "init" && scan.accept('=')) {
     read_record(scan, declared);
   } else if (kind.initialised) {
-    if (declared.has_bytes || tensor.init.kind != InitKind::None)
-      throw Mistake{key.text, "a second initial value", {}};
+    if (declared.has_bytes || tensor.init.kind != InitKind::None) throw Mistake{key.text, "a second initial value", {}};
     read_initialiser(scan, key, declared);
   } else if (find_initialiser(key.text) != nullptr) {
     throw Mistake{key.text, fmt::format("{} {} has no initial value", kind.directive, tensor.name), {}};
@@ -327,7 +328,8 @@ void Assembler::declare_stream(Scan& scan, const Here& here) {
       for (const Column& other : stream.columns)
         if (other.name == column.name)
           throw Mistake{scan.since(start).substr(0, column.name.size()),
-                        fmt::format("the stream {} has two columns {}", name.text, column.name), {}};
+                        fmt::format("the stream {} has two columns {}", name.text, column.name),
+                        {}};
       stream.columns.push_back(std::move(column));
       if (!scan.accept(',') && scan.peek() != 'c') break;
     }

@@ -10,10 +10,11 @@
 namespace tape::text {
 namespace {
 
-constexpr std::string_view kGradientKeys[] = {"of",         "loss",       "wrt",          "seed",
-                                              "accumulate", "grad_dtype", "stop_gradient"};
+constexpr std::string_view kGradientKeys[] = {"of", "loss", "wrt", "seed", "accumulate", "grad_dtype", "stop_gradient"};
 
-bool is_optimizer(const OpInfo& op) { return op.shape == ShapeRule::Optimizer; }
+bool is_optimizer(const OpInfo& op) {
+  return op.shape == ShapeRule::Optimizer;
+}
 
 std::string lower(std::string_view text) {
   std::string result(text);
@@ -30,8 +31,12 @@ const Assembler::Derivation::Argument* Assembler::Derivation::find(std::string_v
   return nullptr;
 }
 
-void Assembler::gradient_line(Scan& scan, const Here& here) { declare_derivation(scan, here, Filling::Gradient); }
-void Assembler::optimizer_line(Scan& scan, const Here& here) { declare_derivation(scan, here, Filling::Optimizer); }
+void Assembler::gradient_line(Scan& scan, const Here& here) {
+  declare_derivation(scan, here, Filling::Gradient);
+}
+void Assembler::optimizer_line(Scan& scan, const Here& here) {
+  declare_derivation(scan, here, Filling::Optimizer);
+}
 
 void Assembler::declare_derivation(Scan& scan, const Here& here, Filling filling) {
   const Location location = place(here, scan.here());
@@ -70,8 +75,10 @@ void Assembler::declare_derivation(Scan& scan, const Here& here, Filling filling
 void Assembler::read_argument(Scan& scan, Derivation& derivation, std::span<const std::string_view> known) {
   const Name key = scan.want_name("an argument");
   if (std::find(known.begin(), known.end(), key.text) == known.end())
-    throw Mistake{key.text, fmt::format("{} has no argument {}={}", derivation.name.text, key.text,
-                                        did_you_mean(key.text, {known.begin(), known.end()})), {}};
+    throw Mistake{key.text,
+                  fmt::format("{} has no argument {}={}", derivation.name.text, key.text,
+                              did_you_mean(key.text, {known.begin(), known.end()})),
+                  {}};
   if (derivation.find(key.text) != nullptr) throw Mistake{key.text, fmt::format("{}= is given twice", key.text), {}};
   scan.expect('=', fmt::format("after {}", key.text));
   scan.skip();
@@ -143,6 +150,7 @@ bool Assembler::derive_next() {
 
 void Assembler::derive(const Derivation& derivation, Filling filling) {
   try {
+    fill_line_map();
     auto verified = verify(context_.module, reporter_.diagnostics());
     if (!verified) return;
     auto module = filling == Filling::Gradient ? gradient(derivation, *verified) : optimizer(derivation, *verified);
@@ -192,8 +200,8 @@ std::optional<Module> Assembler::gradient(const Derivation& derivation, const Ve
   spec.of = symbol->index;
   spec.losses = tensors_of(*derivation.find("loss"), spec.of);
   if (const auto* wrt = derivation.find("wrt")) {
-    const bool params = wrt->names.size() == 1 && wrt->names[0].text == "params" &&
-                        context_.module.find_tensor("params") == kNone;
+    const bool params =
+        wrt->names.size() == 1 && wrt->names[0].text == "params" && context_.module.find_tensor("params") == kNone;
     if (!params && !wrt->all) spec.wrt = tensors_of(*wrt, spec.of);
   }
   if (const auto* stop = derivation.find("stop_gradient")) spec.stop_gradient = tensors_of(*stop, spec.of);
@@ -225,8 +233,10 @@ std::optional<Module> Assembler::optimizer(const Derivation& derivation, const V
     std::vector<std::string> names;
     for (const OpInfo& row : kOps)
       if (is_optimizer(row)) names.push_back(lower(row.mnemonic));
-    throw Mistake{kind.token, fmt::format("no optimizer is named {}{}", kind.token,
-                                          did_you_mean(lower(kind.token), {names.begin(), names.end()})), {}};
+    throw Mistake{kind.token,
+                  fmt::format("no optimizer is named {}{}", kind.token,
+                              did_you_mean(lower(kind.token), {names.begin(), names.end()})),
+                  {}};
   }
   spec.kind = op->opcode;
   const auto& tensors = context_.module.tensors;
@@ -236,11 +246,13 @@ std::optional<Module> Assembler::optimizer(const Derivation& derivation, const V
   } else {
     std::vector<bool> has_gradient(tensors.size());
     for (const Tensor& tensor : tensors)
-      if (tensor.role == Role::Grad && tensor.owner == kNone && tensor.link < tensors.size()) has_gradient[tensor.link] = true;
+      if (tensor.role == Role::Grad && tensor.owner == kNone && tensor.link < tensors.size())
+        has_gradient[tensor.link] = true;
     for (TensorId id = 0; id < tensors.size(); ++id)
       if (tensors[id].role == Role::Param && has_gradient[id]) spec.params.push_back(id);
     if (spec.params.empty())
-      throw Mistake{derivation.name.text, fmt::format("{}: no .grad differentiates any .param", derivation.name.text), {}};
+      throw Mistake{
+          derivation.name.text, fmt::format("{}: no .grad differentiates any .param", derivation.name.text), {}};
   }
   if (const auto* lr = derivation.find("lr")) {
     if (lr->value)

@@ -129,7 +129,8 @@ TensorId Assembler::expected_tensor(const Name& name, TapeId tape, std::string_v
   const std::string where = !tape_name.empty() ? fmt::format(" in the tape {}", tape_name)
                             : tape == kNone    ? " (there is no default entry: write tape:name)"
                                                : "";
-  throw Mistake{name.text, fmt::format("no tensor is named {}{}{}", name.text, where, did_you_mean(name.text, names)), {}};
+  throw Mistake{
+      name.text, fmt::format("no tensor is named {}{}{}", name.text, where, did_you_mean(name.text, names)), {}};
 }
 
 }  // namespace text

@@ -136,7 +136,8 @@ class Expression {
     Deeper(Expression& expression, const char* start) : depth(expression.depth_) {
       if (++depth > limits::max_expansion_depth)
         throw Mistake{expression.scan_.since(start),
-                      fmt::format("nested deeper than {} (max_expansion_depth)", limits::max_expansion_depth), {}};
+                      fmt::format("nested deeper than {} (max_expansion_depth)", limits::max_expansion_depth),
+                      {}};
     }
     ~Deeper() { --depth; }
     Deeper(const Deeper&) = delete;
@@ -166,21 +167,27 @@ Mistake wrong_name(const Context& context, const Name& name, std::string_view wa
   context.privates.collect(candidates, kinds);
   context.globals.collect(candidates, kinds);
   const std::string_view noun = wanted.substr(wanted.find(' ') + 1);
-  return {name.text, fmt::format("{}no {} is named {}{}", prefix, noun, name.text, did_you_mean(name.text, candidates)),
+  return {name.text,
+          fmt::format("{}no {} is named {}{}", prefix, noun, name.text, did_you_mean(name.text, candidates)),
           {}};
 }
 
-Value expression(Scan& scan, const Context& context) { return Expression(scan, context).sum(); }
+Value expression(Scan& scan, const Context& context) {
+  return Expression(scan, context).sum();
+}
 
 int64_t integer(Scan& scan, const Context& context, std::string_view what) {
   scan.skip();
   const char* const start = scan.position();
   const Value value = expression(scan, context);
-  if (value.is_float) throw Mistake{scan.since(start), fmt::format("{} wants an integer, got {}", what, value.text()), {}};
+  if (value.is_float)
+    throw Mistake{scan.since(start), fmt::format("{} wants an integer, got {}", what, value.text()), {}};
   return value.i;
 }
 
-double number(Scan& scan, const Context& context) { return expression(scan, context).as_double(); }
+double number(Scan& scan, const Context& context) {
+  return expression(scan, context).as_double();
+}
 
 Value element(Scan& scan, const Context& context, std::string_view& literal, bool& negative) {
   literal = {};
@@ -209,12 +216,14 @@ Shape shape_of(Scan& scan, const Context& context, bool star, bool checked) {
   scan.expect(']', "after the dimensions");
   if (checked && !shape.checked_elements())
     throw Mistake{scan.since(start),
-                  fmt::format("{} has more than {} elements (max_elements)", shape.text(), limits::max_elements), {}};
+                  fmt::format("{} has more than {} elements (max_elements)", shape.text(), limits::max_elements),
+                  {}};
   return shape;
 }
 
 DType dtype_of(Scan& scan) {
-  if (!scan.at_name()) scan.fail(fmt::format("expected a dtype{}{}", scan.here().empty() ? "" : ", found ", scan.here()));
+  if (!scan.at_name())
+    scan.fail(fmt::format("expected a dtype{}{}", scan.here().empty() ? "" : ", found ", scan.here()));
   const Name name = scan.name();
   if (const DTypeInfo* info = find_dtype(name.text)) return info->dtype;
   std::vector<std::string_view> names;

@@ -36,7 +36,9 @@ std::string quoted(std::string_view text) {
   return result + '"';
 }
 
-std::string spelled(std::string_view name) { return is_plain_name(name) ? std::string(name) : quoted(name); }
+std::string spelled(std::string_view name) {
+  return is_plain_name(name) ? std::string(name) : quoted(name);
+}
 
 std::string_view noun_of(SymbolKind kind) {
   switch (kind) {

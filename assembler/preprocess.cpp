@@ -117,8 +117,8 @@ std::string checked_path(std::string_view path, const std::string& folder, const
 
 Preprocessor::Depth::Depth(Preprocessor& preprocessor, std::string_view token) : depth(preprocessor.depth_) {
   if (depth >= limits::max_expansion_depth)
-    throw Mistake{token, fmt::format("expansions nest deeper than {} (max_expansion_depth)", limits::max_expansion_depth),
-                  {}};
+    throw Mistake{
+        token, fmt::format("expansions nest deeper than {} (max_expansion_depth)", limits::max_expansion_depth), {}};
   ++depth;
 }
 
@@ -236,7 +236,8 @@ void Preprocessor::define_macro(Lines lines, size_t at, size_t end, uint32_t cha
   const Name name = scan.want_name("a macro name");
   if (find_op(name.text) != nullptr) throw Mistake{name.text, fmt::format("{} is an op", upper(name.text)), {}};
   if (const auto known = macros_.find(name.text); known != macros_.end())
-    throw Mistake{name.text, fmt::format("the macro {} is defined twice", name.text),
+    throw Mistake{name.text,
+                  fmt::format("the macro {} is defined twice", name.text),
                   {reporter_.note(known->second.location, "first here")}};
   Macro macro;
   while (!scan.done()) {
@@ -262,9 +263,10 @@ bool Preprocessor::call_macro(const Line& line, uint32_t chain) {
   const Macro& macro = found->second;
   const std::vector<std::string_view> arguments = split_arguments(scan.rest());
   if (arguments.size() != macro.parameters.size())
-    throw Mistake{name.text, fmt::format("the macro {} takes {} arguments, got {}", name.text, macro.parameters.size(),
-                                         arguments.size()),
-                  {reporter_.note(macro.location, "defined here")}};
+    throw Mistake{
+        name.text,
+        fmt::format("the macro {} takes {} arguments, got {}", name.text, macro.parameters.size(), arguments.size()),
+        {reporter_.note(macro.location, "defined here")}};
   const Depth deeper(*this, name.text);
   spend(macro.body.size() + 1, name.text);
   if (exhausted_) return true;
@@ -280,9 +282,8 @@ bool Preprocessor::call_macro(const Line& line, uint32_t chain) {
 
 void Preprocessor::iterate(Lines body, const std::string& what, std::span<const Variable> variables, const Here& here) {
   const uint32_t chain = link(here, directive_of(here.line->text), what);
-  const bool pastes = std::any_of(body.begin(), body.end(), [](const Line& line) {
-    return line.text.find('$') != std::string_view::npos;
-  });
+  const bool pastes = std::any_of(body.begin(), body.end(),
+                                  [](const Line& line) { return line.text.find('$') != std::string_view::npos; });
   if (!pastes) return run(body, chain);
   std::vector<Line> lines;
   lines.reserve(body.size());
@@ -333,7 +334,8 @@ void Preprocessor::spend(size_t lines, std::string_view token) {
 }
 
 uint32_t Preprocessor::link(const Here& here, std::string_view token, std::string what) {
-  if (token.empty()) token = here.line->text.substr(std::min(here.line->text.find_first_not_of(" \t"), here.line->text.size()), 1);
+  if (token.empty())
+    token = here.line->text.substr(std::min(here.line->text.find_first_not_of(" \t"), here.line->text.size()), 1);
   chains_.push_back({Reporter::location(here, token), std::move(what)});
   return static_cast<uint32_t>(chains_.size());
 }
@@ -343,7 +345,8 @@ void Preprocessor::define_constant(Scan& scan, const Here& here) {
   const Location location = Reporter::location(here, name.text);
   if (const Symbol* known = context_.globals.find(name)) {
     if (known->kind == SymbolKind::Poison) throw Mistake{name.text, {}, {}};
-    throw Mistake{name.text, fmt::format("{} is already {}", name.text, noun_of(known->kind)),
+    throw Mistake{name.text,
+                  fmt::format("{} is already {}", name.text, noun_of(known->kind)),
                   {reporter_.note(known->location, "declared here")}};
   }
   try {
@@ -380,7 +383,8 @@ void Preprocessor::finish() {
   context_.globals.collect(names, [](SymbolKind kind) { return kind == SymbolKind::Constant; });
   for (const auto& [name, entry] : set_)
     if (!entry.second)
-      reporter_.diagnostics().error(fmt::format("--set {}: no constant has that name{}", name, did_you_mean(name, names)));
+      reporter_.diagnostics().error(
+          fmt::format("--set {}: no constant has that name{}", name, did_you_mean(name, names)));
 }
 
 void Preprocessor::include(Scan& scan, const Here& here) {
@@ -395,8 +399,9 @@ void Preprocessor::include(Scan& scan, const Here& here) {
     scan.expect('>', "after the file");
     const std::string_view* const builtin = find_builtin(name);
     if (builtin == nullptr)
-      throw Mistake{scan.since(start), fmt::format("no built-in file is named {}{}", name,
-                                                   did_you_mean(name, builtin_names())), {}};
+      throw Mistake{scan.since(start),
+                    fmt::format("no built-in file is named {}{}", name, did_you_mean(name, builtin_names())),
+                    {}};
     identity = name = "<" + name + ">";
     text = std::string(*builtin);
   } else {
@@ -414,7 +419,8 @@ void Preprocessor::include(Scan& scan, const Here& here) {
   if (std::find(open_files_.begin(), open_files_.end(), identity) != open_files_.end())
     throw Mistake{token, fmt::format("{} includes itself", name), {}};
   if (static_cast<int64_t>(open_files_.size()) > limits::max_include_depth)
-    throw Mistake{token, fmt::format("includes nest deeper than {} (max_include_depth)", limits::max_include_depth), {}};
+    throw Mistake{
+        token, fmt::format("includes nest deeper than {} (max_include_depth)", limits::max_include_depth), {}};
   const uint32_t chain = link(here, token, "include " + name);
   const SourceFile& file = context_.sources.add(name, folder, std::move(text));
   spend(file.lines.size(), token);

@@ -19,10 +19,10 @@ int hex_digit(char c) {
 void Scan::expect(char c, std::string_view what) {
   if (accept(c)) return;
   const std::string_view found = here();
-  throw Mistake{found,
-                found.empty() ? fmt::format("expected {} {}", c, what)
-                              : fmt::format("expected {} {}, found {}", c, what, found),
-                {}};
+  throw Mistake{
+      found,
+      found.empty() ? fmt::format("expected {} {}", c, what) : fmt::format("expected {} {}, found {}", c, what, found),
+      {}};
 }
 
 void Scan::expect_end(std::string_view what) {

@@ -31,7 +31,8 @@ class Scan {
     return true;
   }
   bool accept(std::string_view text) {
-    if (done() || static_cast<size_t>(end_ - p_) < text.size() || std::string_view(p_, text.size()) != text) return false;
+    if (done() || static_cast<size_t>(end_ - p_) < text.size() || std::string_view(p_, text.size()) != text)
+      return false;
     p_ += text.size();
     return true;
   }

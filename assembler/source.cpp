@@ -27,8 +27,8 @@ Spot step_back(const Line& line, size_t offset, size_t width) {
 Spot spot_of(const Line& line, std::string_view token) {
   const char* const begin = line.text.data();
   const std::less_equal<const char*> before;
-  const bool inside = token.data() != nullptr && before(begin, token.data()) &&
-                      before(token.data(), begin + line.text.size());
+  const bool inside =
+      token.data() != nullptr && before(begin, token.data()) && before(token.data(), begin + line.text.size());
   Spot spot{&line, inside ? static_cast<size_t>(token.data() - begin) : line.text.size(), token.size()};
   if (!inside || spot.width == 0) spot.width = 1;
   while (spot.line->paste != nullptr) spot = step_back(*spot.line, spot.offset, spot.width);
@@ -44,7 +44,8 @@ std::vector<Line> split_lines(std::string_view text, uint32_t file) {
   uint32_t number = 0;
   while (!text.empty()) {
     const void* const found = std::memchr(text.data(), '\n', text.size());
-    const size_t length = found == nullptr ? text.size() : static_cast<size_t>(static_cast<const char*>(found) - text.data());
+    const size_t length =
+        found == nullptr ? text.size() : static_cast<size_t>(static_cast<const char*>(found) - text.data());
     std::string_view line = text.substr(0, length);
     if (!line.empty() && line.back() == '\r') line.remove_suffix(1);
     lines.push_back({line, file, ++number, nullptr});

@@ -15,8 +15,12 @@ namespace {
 
 constexpr uint64_t kTwo63 = uint64_t{1} << 63;
 
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
-bool is_hex(char c) { return is_digit(c) || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F'); }
+bool is_digit(char c) {
+  return c >= '0' && c <= '9';
+}
+bool is_hex(char c) {
+  return is_digit(c) || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F');
+}
 
 /// The token without its digit separators; nullopt when one does not stand between two digits.
 std::optional<std::string> without_separators(std::string_view token) {
@@ -31,7 +35,9 @@ std::optional<std::string> without_separators(std::string_view token) {
   return plain;
 }
 
-std::string not_a_number(std::string_view token) { return fmt::format("{} is not a number", token); }
+std::string not_a_number(std::string_view token) {
+  return fmt::format("{} is not a number", token);
+}
 
 std::optional<std::string> parse_integer(std::string_view digits, int base, std::string_view token, bool negative,
                                          Value& value) {
@@ -97,14 +103,19 @@ struct Range {
 };
 Range range_of(DType dtype) {
   switch (dtype) {
-    case DType::I64: return {std::numeric_limits<int64_t>::min(), std::numeric_limits<int64_t>::max()};
-    case DType::I32: return {std::numeric_limits<int32_t>::min(), std::numeric_limits<int32_t>::max()};
-    case DType::U8: return {0, 255};
-    case DType::Bool: return {0, 1};
+    case DType::I64:
+      return {std::numeric_limits<int64_t>::min(), std::numeric_limits<int64_t>::max()};
+    case DType::I32:
+      return {std::numeric_limits<int32_t>::min(), std::numeric_limits<int32_t>::max()};
+    case DType::U8:
+      return {0, 255};
+    case DType::Bool:
+      return {0, 1};
     case DType::F64:
     case DType::F32:
     case DType::F16:
-    case DType::BF16: break;
+    case DType::BF16:
+      break;
   }
   return {0, 0};
 }
@@ -112,14 +123,18 @@ Range range_of(DType dtype) {
 /// Largest double that still rounds to a finite value of the float dtype, exclusive.
 double overflow_of(DType dtype) {
   switch (dtype) {
-    case DType::F32: return 0x1.ffffffp127;
-    case DType::F16: return 65520;
-    case DType::BF16: return 0x1.ffp127;
+    case DType::F32:
+      return 0x1.ffffffp127;
+    case DType::F16:
+      return 65520;
+    case DType::BF16:
+      return 0x1.ffp127;
     case DType::F64:
     case DType::I64:
     case DType::I32:
     case DType::U8:
-    case DType::Bool: break;
+    case DType::Bool:
+      break;
   }
   return std::numeric_limits<double>::infinity();
 }
@@ -132,10 +147,14 @@ void append_raw(std::vector<std::byte>& bytes, const void* data, size_t size) {
 std::optional<int64_t> integer_arithmetic(char op, int64_t a, int64_t b) {
   int64_t result = 0;
   switch (op) {
-    case '+': return __builtin_add_overflow(a, b, &result) ? std::nullopt : std::optional(result);
-    case '-': return __builtin_sub_overflow(a, b, &result) ? std::nullopt : std::optional(result);
-    case '*': return __builtin_mul_overflow(a, b, &result) ? std::nullopt : std::optional(result);
-    default: break;
+    case '+':
+      return __builtin_add_overflow(a, b, &result) ? std::nullopt : std::optional(result);
+    case '-':
+      return __builtin_sub_overflow(a, b, &result) ? std::nullopt : std::optional(result);
+    case '*':
+      return __builtin_mul_overflow(a, b, &result) ? std::nullopt : std::optional(result);
+    default:
+      break;
   }
   if (b == 0 || (a == std::numeric_limits<int64_t>::min() && b == -1)) return std::nullopt;
   const int64_t quotient = a / b, rest = a % b;
@@ -145,11 +164,16 @@ std::optional<int64_t> integer_arithmetic(char op, int64_t a, int64_t b) {
 
 double float_arithmetic(char op, double a, double b) {
   switch (op) {
-    case '+': return a + b;
-    case '-': return a - b;
-    case '*': return a * b;
-    case '/': return a / b;
-    default: break;
+    case '+':
+      return a + b;
+    case '-':
+      return a - b;
+    case '*':
+      return a * b;
+    case '/':
+      return a / b;
+    default:
+      break;
   }
   const double rest = std::fmod(a, b);
   return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;
@@ -157,11 +181,14 @@ double float_arithmetic(char op, double a, double b) {
 
 }  // namespace
 
-std::string Value::text() const { return is_float ? fmt::format("{}", f) : fmt::format("{}", i); }
+std::string Value::text() const {
+  return is_float ? fmt::format("{}", f) : fmt::format("{}", i);
+}
 
 std::optional<std::string> parse_literal(std::string_view token, bool negative, Value& value) {
   if (token == "inf" || token == "nan") {
-    const double magnitude = token == "inf" ? std::numeric_limits<double>::infinity() : std::numeric_limits<double>::quiet_NaN();
+    const double magnitude =
+        token == "inf" ? std::numeric_limits<double>::infinity() : std::numeric_limits<double>::quiet_NaN();
     value = Value::of(negative && token == "inf" ? -magnitude : magnitude);
     return std::nullopt;
   }

@@ -27,8 +27,8 @@ struct Value {
 /// stood before it (so that -2^63 can be written). Returns the message of what is wrong with it.
 [[nodiscard]] std::optional<std::string> parse_literal(std::string_view token, bool negative, Value& value);
 
-/// Arithmetic of expressions: integer unless one side is a float; / is the floor between integers, % has the sign of the
-/// divisor. nullopt when the integer result does not fit 64 bits or the divisor is 0.
+/// Arithmetic of expressions: integer unless one side is a float; / is the floor between integers, % has the sign of
+/// the divisor. nullopt when the integer result does not fit 64 bits or the divisor is 0.
 [[nodiscard]] std::optional<Value> arithmetic(char op, const Value& a, const Value& b);
 /// -1, 0, 1; 2 when one is NaN.
 [[nodiscard]] int compare(const Value& a, const Value& b);

@@ -58,12 +58,15 @@ std::vector<std::byte> Assembler::values(Scan& scan, const Here& here, DType dty
     bool negative = false;
     const Value value = element(scan, context_, literal, negative);
     if (count++ == wanted)
-      throw Mistake{scan.since(start), fmt::format("{} {} has {}, here is one more", what, shape.text(),
-                                                   counted(wanted, "element")), {}};
-    if (auto wrong = append_element(bytes, dtype, value, literal, negative)) throw Mistake{scan.since(start), *wrong, {}};
+      throw Mistake{scan.since(start),
+                    fmt::format("{} {} has {}, here is one more", what, shape.text(), counted(wanted, "element")),
+                    {}};
+    if (auto wrong = append_element(bytes, dtype, value, literal, negative))
+      throw Mistake{scan.since(start), *wrong, {}};
   }
   if (count != wanted)
-    scan.fail(fmt::format("{} {} has {}, got {}", what, shape.text(), counted(wanted, "element"), counted(count, "value")));
+    scan.fail(
+        fmt::format("{} {} has {}, got {}", what, shape.text(), counted(wanted, "element"), counted(count, "value")));
   return bytes;
 }
 
