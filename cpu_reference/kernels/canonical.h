@@ -100,7 +100,7 @@ template <class Rule, class Take>
   for (int64_t k = first; k < slots * lanes; ++k) acc[k] = Rule::identity();
   for (int64_t values = slots * lanes; values > slots; values /= 2)
     for (int64_t k = 0; k < values / 2; ++k) acc[k] = Rule::combine(acc[2 * k], acc[2 * k + 1]);
-  for (int64_t half = kSlots / 2; half >= 1; half /= 2) {
+  for (auto half = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(slots))) / 2; half >= 1; half /= 2) {
     for (int64_t k = 0; k + half < slots; ++k) acc[k] = Rule::combine(acc[k], acc[k + half]);
     slots = std::min(slots, half);
   }

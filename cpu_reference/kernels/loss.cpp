@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "cpu_reference/kernels/canonical.h"
+#include "cpu_reference/kernels/fault_text.h"
 
 namespace tape::cpu {
 namespace {
@@ -40,9 +41,8 @@ int64_t check_labels(const Call& call, const CrossEntropyPlan& p) {
     const auto label = static_cast<int64_t>(labels[row]);
     if (label == p.ignore) continue;
     if (label < 0 || label >= p.classes)
-      throw Fault(fmt::format("label out of range: {} at position {} of {}, wants 0 to {}", label, row,
-                              call.operand(2).tensor != nullptr ? call.operand(2).tensor->name : "labels",
-                              p.classes - 1));
+      throw Fault(
+          fmt::format("label {} at {} is outside [0,{})", label, element_name(call.operand(2), row), p.classes));
     ++counted;
   }
   return counted;

@@ -1,7 +1,7 @@
-// MATMUL over the last two axes with NumPy batching. Two algorithms, chosen by shape, dtype and alpha alone: the
-// canonical order (every dtype; fmaf in rising k inside chunks of 128, chunks combined by halves), and single-threaded
-// BLAS on a grid of tiles fixed by the shape, so that the number of workers never changes a bit. Halves widen to f32;
-// the result in the compute type is scaled, added to dst with acc=1, and rounded once.
+// MATMUL over the last two axes with NumPy batching. Two algorithms, chosen by shape, dtype, alpha and the order asked
+// for: the canonical order (every dtype; fmaf in rising k inside chunks of 128, chunks combined by halves), and
+// single-threaded BLAS on a grid of tiles fixed by the shape, so that the number of workers never changes a bit. Halves
+// widen to f32; the result in the compute type is scaled, added to dst with acc=1, and rounded once.
 #include <cblas.h>
 
 #include <cstring>
@@ -95,10 +95,9 @@ constexpr int64_t kDepth = 128;              // k of one chunk
 constexpr int64_t kTileM = 64, kTileN = 64;  // outputs of one task; no influence on bits
 constexpr int64_t kMicroM = 4, kMicroN = 16;
 
-/// A block of a matrix in the compute type, `rows` by `cols`, padded with zeros to multiples of the micro kernel.
+/// A block of a matrix in the compute type, `rows` by `cols`, its rows `ld` apart.
 template <class C, class T>
-void pack_block(const T* from, int64_t row_stride, int64_t col_stride, int64_t rows, int64_t cols, int64_t padded_rows,
-                int64_t padded_cols, int64_t ld, C* to) {
+void pack_block(const T* from, int64_t row_stride, int64_t col_stride, int64_t rows, int64_t cols, int64_t ld, C* to) {
   for (int64_t r = 0; r < rows; ++r) {
     const T* row = from + r * row_stride;
     C* out = to + r * ld;
@@ -106,21 +105,36 @@ void pack_block(const T* from, int64_t row_stride, int64_t col_stride, int64_t r
       for (int64_t c = 0; c < cols; ++c) out[c] = load(row[c]);
     else
       for (int64_t c = 0; c < cols; ++c) out[c] = load(row[c * col_stride]);
-    for (int64_t c = cols; c < padded_cols; ++c) out[c] = C{};
   }
-  for (int64_t r = rows; r < padded_rows; ++r) std::fill_n(to + r * ld, padded_cols, C{});
+}
+
+/// The same as panels of 16 columns, each depth x 16 without gaps; columns past the last are zeros.
+template <class C, class T>
+void pack_panels(const T* from, int64_t row_stride, int64_t col_stride, int64_t depth, int64_t cols, C* to) {
+  for (int64_t c0 = 0; c0 < cols; c0 += kMicroN, to += kDepth * kMicroN) {
+    const int64_t width = std::min(kMicroN, cols - c0);
+    if (width < kMicroN) std::fill_n(to, depth * kMicroN, C{});
+    if (col_stride == 1) {
+      pack_block(from + c0, row_stride, 1, depth, width, kMicroN, to);
+      continue;
+    }
+    for (int64_t c = 0; c < width; ++c) {  // each column is dense in memory
+      const T* column = from + (c0 + c) * col_stride;
+      for (int64_t k = 0; k < depth; ++k) to[k * kMicroN + c] = load(column[k * row_stride]);
+    }
+  }
 }
 
 /// out[4][16] = a[4][depth] * b[depth][16], from the identity, in rising k.
 template <class C>
-void micro_kernel(int64_t depth, const C* a, const C* b, int64_t ldb, C* out) {
+void micro_kernel(int64_t depth, const C* a, const C* b, C* out) {
   C acc[kMicroM][kMicroN];
   for (auto& row : acc)
     for (C& value : row) value = canonical::Sum<C>::identity();
   for (int64_t k = 0; k < depth; ++k)
     for (int64_t r = 0; r < kMicroM; ++r) {
       const C scalar = a[r * kDepth + k];
-      for (int64_t c = 0; c < kMicroN; ++c) acc[r][c] = fused(scalar, b[k * ldb + c], acc[r][c]);
+      for (int64_t c = 0; c < kMicroN; ++c) acc[r][c] = fused(scalar, b[k * kMicroN + c], acc[r][c]);
     }
   for (int64_t r = 0; r < kMicroM; ++r)
     for (int64_t c = 0; c < kMicroN; ++c) out[r * kTileN + c] = acc[r][c];
@@ -142,22 +156,15 @@ void canonical_tile(const Call& call, const MatMulPlan& p, int64_t index, int64_
   const int64_t rows = std::min(kTileM, p.m - i0), cols = std::min(kTileN, p.n - j0);
   const int64_t padded_rows = round_up(rows, kMicroM), padded_cols = round_up(cols, kMicroN);
   alignas(64) C packed_a[kTileM * kDepth];
+  for (int64_t r = rows; r < padded_rows; ++r) std::fill_n(packed_a + r * kDepth, kDepth, C{});
   alignas(64) C packed_b[kDepth * kTileN];
   const auto chunk = [&](int64_t j, C* out) {
     const int64_t k0 = j * kDepth, depth = std::min(kDepth, p.k - k0);
-    pack_block(a + k0 * a_col, a_row, a_col, rows, depth, padded_rows, depth, kDepth, packed_a);
-    const C* from = packed_b;
-    int64_t ld = kTileN;
-    if constexpr (std::is_same_v<T, C>) {
-      if (p.trans_b == 0 && padded_cols == cols) {  // dense rows of b: read where they are
-        from = b + k0 * b_row;
-        ld = p.ldb;
-      }
-    }
-    if (from == packed_b) pack_block(b + k0 * b_row, b_row, b_col, depth, cols, depth, padded_cols, kTileN, packed_b);
+    pack_block(a + k0 * a_col, a_row, a_col, rows, depth, kDepth, packed_a);
+    pack_panels(b + k0 * b_row, b_row, b_col, depth, cols, packed_b);
     for (int64_t c = 0; c < padded_cols; c += kMicroN)
       for (int64_t r = 0; r < padded_rows; r += kMicroM)
-        micro_kernel(depth, packed_a + r * kDepth, from + c, ld, out + r * kTileN + c);
+        micro_kernel(depth, packed_a + r * kDepth, packed_b + c * kDepth, out + r * kTileN + c);
   };
   alignas(64) C tile[kTileM * kTileN];
   canonical::fold<canonical::Sum<C>, kTileM * kTileN>((p.k + kDepth - 1) / kDepth, padded_rows * kTileN, chunk, tile,
@@ -247,8 +254,8 @@ void staged_tile(const Call& call, const MatMulPlan& p, const Tile& t) {
     alignas(64) C packed_b[kStackTile * kStackTile];
     for (int64_t k0 = 0; k0 < p.k; k0 += kStackTile) {
       const int64_t depth = std::min(kStackTile, p.k - k0);
-      pack_block(a + k0 * a_col, a_row, a_col, t.rows, depth, t.rows, depth, kStackTile, packed_a);
-      pack_block(b + k0 * b_row, b_row, b_col, depth, t.cols, depth, t.cols, kStackTile, packed_b);
+      pack_block(a + k0 * a_col, a_row, a_col, t.rows, depth, kStackTile, packed_a);
+      pack_block(b + k0 * b_row, b_row, b_col, depth, t.cols, kStackTile, packed_b);
       gemm(false, false, t.rows, t.cols, depth, alpha, packed_a, kStackTile, packed_b, kStackTile,
            k0 == 0 ? C{0} : C{1}, tile, kStackTile);
     }
@@ -258,23 +265,29 @@ void staged_tile(const Call& call, const MatMulPlan& p, const Tile& t) {
     for (int64_t c = 0; c < t.cols; ++c) store(dst[r * p.n + c], tile[r * kStackTile + c], call.accumulate);
 }
 
+/// Plays the tiles of all products; small ones in packets of about 2^18 flops.
 template <class Play>
 void for_tiles(const MatMulPlan& p, Context& context, const Play& play) {
   struct State {
     const MatMulPlan& p;
     const Play& play;
-    int64_t across, down;
-  } state{p, play, (p.n + p.tile_n - 1) / p.tile_n, (p.m + p.tile_m - 1) / p.tile_m};
-  context.pool->run(
-      p.batch * state.across * state.down,
-      [](void* raw, int64_t task) {
-        const auto& s = *static_cast<State*>(raw);
-        Tile t{task / (s.across * s.down), task / s.across % s.down * s.p.tile_m, task % s.across * s.p.tile_n, 0, 0};
-        t.rows = std::min(s.p.tile_m, s.p.m - t.i);
-        t.cols = std::min(s.p.tile_n, s.p.n - t.j);
-        s.play(t);
-      },
-      &state);
+    int64_t across, down, tiles, packet;
+    void one(int64_t index) const {
+      Tile t{index / (across * down), index / across % down * p.tile_m, index % across * p.tile_n, 0, 0};
+      t.rows = std::min(p.tile_m, p.m - t.i);
+      t.cols = std::min(p.tile_n, p.n - t.j);
+      play(t);
+    }
+  } state{p, play, (p.n + p.tile_n - 1) / p.tile_n, (p.m + p.tile_m - 1) / p.tile_m, 0, 1};
+  state.tiles = p.batch * state.across * state.down;
+  state.packet = std::max<int64_t>(1, (int64_t{1} << 18) / std::max<int64_t>(1, 2 * p.tile_m * p.tile_n * p.k));
+  context.pool->run((state.tiles + state.packet - 1) / state.packet,
+                    [](void* raw, int64_t task) {
+                      const auto& s = *static_cast<State*>(raw);
+                      const int64_t end = std::min(s.tiles, (task + 1) * s.packet);
+                      for (int64_t index = task * s.packet; index < end; ++index) s.one(index);
+                    },
+                    &state);
 }
 
 template <class T, class D>
@@ -296,13 +309,11 @@ void use_single_threaded_blas() {
   static_cast<void>(done);
 }
 
-/// Where BLAS takes over: below 2^20 flops a product its call and packing cost more than they save, with few rows it is
-/// slower than one pass over b, and alpha = 0 must still see NaN. Dimensions are 32-bit there.
+/// BLAS takes every float product it can: even 2 x 2 x 2 costs it less than our own loops. Its dimensions are 32-bit,
+/// it writes nothing sensible for k = 0, and with alpha = 0 it does not look at NaN.
 bool wants_blas(const MatMulPlan& p, double alpha) {
   constexpr int64_t kBlasInt = (int64_t{1} << 31) - 1;
-  if (std::max({p.m, p.n, p.k, p.lda, p.ldb}) > kBlasInt || alpha == 0) return false;
-  const double flops = 2.0 * static_cast<double>(p.m) * static_cast<double>(p.n) * static_cast<double>(p.k);
-  return flops >= 0x1p20 && std::min(p.m, p.n) > 4;
+  return p.k > 0 && alpha != 0 && std::max({p.m, p.n, p.k, p.lda, p.ldb}) <= kBlasInt;
 }
 
 }  // namespace
