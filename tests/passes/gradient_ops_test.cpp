@@ -314,9 +314,9 @@ TEST_P(GradientOfOp, AgreesWithCentralDifferences) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Ops, GradientOfOp, testing::ValuesIn(all_cases()),
-                         [](const testing::TestParamInfo<Case>& info) {
-                           std::string name = std::to_string(info.index) + "_";
-                           for (const char c : info.param.name)
+                         [](const testing::TestParamInfo<Case>& at) {
+                           std::string name = std::to_string(at.index) + "_";
+                           for (const char c : at.param.name)
                              name += std::isalnum(static_cast<unsigned char>(c)) != 0 ? c : '_';
                            return name;
                          });
