@@ -63,7 +63,8 @@ std::optional<Assembly> Assembler::run(std::string_view text) {
 /// Files and chains the places of the module name; from its records when it has a .line_map.
 void Assembler::fill_line_map() {
   if (explicit_lines_) return;
-  context_.module.chains = chains_;
+  // Derivations have added chains of their own behind these.
+  if (context_.module.chains.size() < chains_.size()) context_.module.chains = chains_;
   context_.module.files.clear();
   for (size_t i = 0; i < context_.sources.size(); ++i) context_.module.files.push_back(context_.sources.file(i).name);
 }
