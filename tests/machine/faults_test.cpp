@@ -60,9 +60,9 @@ TEST(Faults, TheMessageNamesEverything) {
     EXPECT_EQ(fault.tape, "main");
     EXPECT_EQ(fault.mnemonic, "GATHER");
     EXPECT_EQ(fault.command, 5u);
-    EXPECT_EQ(fault.place, "test.tape:14:3");
+    EXPECT_EQ(fault.place, "test.tape:15:3");
     const std::string text = fault.what();
-    EXPECT_HAS(text, "test.tape:14:3: ");
+    EXPECT_HAS(text, "test.tape:15:3: ");
     EXPECT_HAS(text, "9");
     EXPECT_HAS(text, "in tape main, command 5: GATHER y f32[1], w f32[3], i i32[1]");
   }
