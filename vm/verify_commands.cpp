@@ -145,8 +145,8 @@ class Scanner {
                               tensor.role == Role::Extern ? " declared without write" : ""));
         if (operands[i].kind == OperandKind::GradList && !is_gradient(tensor))
           mistake(fmt::format("{}: {} is {}, no gradient", mnemonic, tensor.name, with_article(tensor.role)));
-        if (command.op->has(kRngEffect) && operands[i].access == Access::Update && tensor.role != Role::Rng &&
-            tensor.role != Role::Extern)
+        const bool generator = tensor.role == Role::Rng || tensor.role == Role::State || tensor.role == Role::Extern;
+        if (command.op->has(kRngEffect) && operands[i].access == Access::Update && !generator)
           mistake(fmt::format("{}: {} is {}, wants an rng", mnemonic, tensor.name, with_article(tensor.role)));
       }
     }

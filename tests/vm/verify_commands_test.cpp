@@ -144,8 +144,11 @@ TEST(VerifyCommands, GeneratorsAreRng) {
   ModuleMaker m;
   const TapeId main = m.tape("main");
   const TensorId x = m.f32("x", {3}, Role::Output), s = m.tensor("s", I64, {2}, Role::State);
+  const TensorId o = m.tensor("o", I64, {2}, Role::Output);
   m.add(main, Opcode::RandomUniform, {x, s});
-  EXPECT_EQ(m.mistakes(), "tape main, command 0: RANDOM_UNIFORM: s is a state, wants an rng");
+  EXPECT_EQ(m.mistakes(), "");
+  m.add(main, Opcode::RandomUniform, {x, o});
+  EXPECT_EQ(m.mistakes(), "tape main, command 1: RANDOM_UNIFORM: o is an output, wants an rng");
 }
 
 TEST(VerifyCommands, ZeroGradTakesGradients) {
