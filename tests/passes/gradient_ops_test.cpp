@@ -313,13 +313,11 @@ TEST_P(GradientOfOp, AgreesWithCentralDifferences) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Ops, GradientOfOp, testing::ValuesIn(all_cases()),
-                         [](const testing::TestParamInfo<Case>& at) {
-                           std::string name = std::to_string(at.index) + "_";
-                           for (const char c : at.param.name)
-                             name += std::isalnum(static_cast<unsigned char>(c)) != 0 ? c : '_';
-                           return name;
-                         });
+INSTANTIATE_TEST_SUITE_P(Ops, GradientOfOp, testing::ValuesIn(all_cases()), [](const testing::TestParamInfo<Case>& at) {
+  std::string name = std::to_string(at.index) + "_";
+  for (const char c : at.param.name) name += std::isalnum(static_cast<unsigned char>(c)) != 0 ? c : '_';
+  return name;
+});
 
 TEST(GradientCoverage, EveryRowWithARuleIsChecked) {
   std::set<std::string> played;
