@@ -290,6 +290,13 @@ Module GradientPass::finish() {
 
 std::optional<Module> derive_gradient(const VerifiedModule& module, const GradientSpec& spec,
                                       Diagnostics& diagnostics) {
+  // Inlining walks over every command: a tape refused by count is never expanded.
+  if (const TapeFacts& facts = module.facts(spec.of); facts.over_limit) {
+    const auto& tapes = module.module().tapes;
+    report(diagnostics, module.module(), spec.location,
+           fmt::format("{}: {} has no gradient: {}", tapes[spec.tape].name, tapes[spec.of].name, facts.why_not));
+    return std::nullopt;
+  }
   return GradientPass(module.module(), spec, diagnostics).run();
 }
 
