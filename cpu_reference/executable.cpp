@@ -15,6 +15,11 @@ namespace {
 // What an operand without elements points at: present, and never followed.
 alignas(256) std::byte nothing[256];
 
+/// Whether the row names a stream or a sink or carries text: LOAD, STORE, TRACE.
+bool has_traffic(const Command& command) {
+  return (command.op->effects & (kStreamEffect | kSinkEffect)) != 0;
+}
+
 View view_of(const OperandType& type, const Capabilities& capabilities) {
   View view;
   view.dtype = type.dtype;
@@ -65,6 +70,7 @@ Call describe_call(const Command& command, std::span<const OperandType> types, c
     call.operands[at] = view_of(types[at], capabilities);
     call.operands[at].data = reinterpret_cast<std::byte*>((uintptr_t{id} + 1) * 256);  // compared, never followed
   });
+  std::copy(command.ends.begin(), command.ends.end(), call.ends.begin());
   call.accumulate = command.accumulates();
   return call;
 }
@@ -95,20 +101,25 @@ Call CpuExecutable::resolve(uint64_t index) const {
     call.operands[at].tensor = &module.tensors[id];
   });
   if (plan_->selections[index].scratch != 0) call.scratch = bindings_.arena + plan_->scratch[index];
-  call.host = bindings_.host;
+  if (has_traffic(command)) call.traffic = std::make_unique<Traffic>(traffic_of(command));
+  return call;
+}
+
+Traffic CpuExecutable::traffic_of(const Command& command) const {
+  const Module& module = plan_->module.module();
+  Traffic traffic;
+  traffic.host = bindings_.host;
   if (const uint32_t id = stream_of(command); id != kNone) {
-    call.stream = bindings_.streams[id];
     const TensorId cursor = module.streams[id].cursor;
-    call.cursor.dtype = call.cursor.storage = DType::I64;
-    call.cursor.shape = {2};
-    call.cursor.elements = 2;
-    call.cursor.tensor = &module.tensors[cursor];
-    call.cursor.data = address_of(cursor);
+    traffic.stream = bindings_.streams[id];
+    traffic.cursor = view_of({"", DType::I64, {2}, true, true}, capabilities_);
+    traffic.cursor.tensor = &module.tensors[cursor];
+    traffic.cursor.data = address_of(cursor);
   }
   for (size_t i = 0; i < command.attrs.size(); ++i)
     if (command.op->attributes()[i].type == AttrType::String && command.attrs[i].present)
-      call.label = module.strings[static_cast<size_t>(command.attrs[i].i)];
-  return call;
+      traffic.label = module.strings[static_cast<size_t>(command.attrs[i].i)];
+  return traffic;
 }
 
 void CpuExecutable::build() {
@@ -284,7 +295,8 @@ void CpuExecutable::bind(TensorId tensor, std::byte* address) {
       touched = true;
     });
     const uint32_t stream = stream_of(command);
-    if (stream != kNone && plan_->module.module().streams[stream].cursor == tensor) step.call.cursor.data = resolved;
+    if (stream != kNone && plan_->module.module().streams[stream].cursor == tensor)
+      step.call.traffic->cursor.data = resolved;
     if (!touched) continue;
     step.call.ints.clear();
     step.call.floats.clear();

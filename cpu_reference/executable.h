@@ -55,6 +55,7 @@ class CpuExecutable final : public Executable {
   void add_loop_item(uint64_t index);
   void add_poison(uint64_t index);
   [[nodiscard]] Call resolve(uint64_t index) const;
+  [[nodiscard]] Traffic traffic_of(const Command& command) const;
   [[nodiscard]] std::byte* address_of(TensorId tensor) const;
   [[nodiscard]] Loop make_loop(uint64_t index) const;
 

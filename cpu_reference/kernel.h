@@ -8,6 +8,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -25,12 +26,12 @@ class Pool;
 /// on `storage` and use `dtype` where the declared type matters (CAST, rounding of constants, canonical order).
 struct View {
   std::byte* data = nullptr;  // nullptr: the operand is absent
+  int64_t elements = 0;
   DType dtype = DType::F32;
   DType storage = DType::F32;
   Shape shape;
   std::array<int64_t, 8> strides{};  // in elements; dense row-major unless the plan made a view
-  int64_t elements = 0;
-  const Tensor* tensor = nullptr;  // its record, for messages
+  const Tensor* tensor = nullptr;    // its record, for messages
 
   template <class T>
   [[nodiscard]] T* as() const {
@@ -38,28 +39,36 @@ struct View {
   }
 };
 
-struct Call {
-  const Command* command = nullptr;       // attributes: command->attr_int("axis") ... (read them in choose, not in run)
-  std::vector<View> operands;             // parallel to command->ids
-  std::byte* scratch = nullptr;           // scratch_bytes of them, undefined on entry, aligned as tensors are
+/// What LOAD, STORE and TRACE reach beyond their operands.
+struct Traffic {
   const StreamBinding* stream = nullptr;  // LOAD
   View cursor;                            // LOAD: i64[2] epoch, row
   HostChannel* host = nullptr;            // STORE, TRACE
   std::string label;                      // TRACE
+};
+
+// Fields are in order of use: a short tape's time goes into the cache lines that a call touches.
+struct Call {
+  std::vector<View> operands;       // parallel to command->ids
+  std::array<uint16_t, 10> ends{};  // one past the last view of each operand of the row
+  bool accumulate = false;          // acc=1
+  std::byte* scratch = nullptr;     // scratch_bytes of them, undefined on entry, aligned as tensors are
 
   // Filled by choose_<Op>: whatever its kernel wants ready. Numeric attributes are already rounded to the command's
   // compute type (module.md 18). Addresses may not go in here: bind() changes them.
   std::vector<int64_t> ints;
   std::vector<double> floats;
   uint64_t scratch_bytes = 0;  // scratch the kernel wants; a function of dtypes, shapes and attributes alone
-  bool accumulate = false;     // acc=1
+
+  const Command* command = nullptr;  // attributes: command->attr_int("axis") ... (read them in choose, not in run)
+  std::unique_ptr<Traffic> traffic;  // nullptr for rows without traffic
 
   /// First view of operand i of the row.
-  [[nodiscard]] const View& operand(size_t i) const { return operands[i == 0 ? 0 : command->ends[i - 1]]; }
+  [[nodiscard]] const View& operand(size_t i) const { return operands[i == 0 ? 0 : ends[i - 1]]; }
   /// All views of operand i (lists).
   [[nodiscard]] std::span<const View> list(size_t i) const {
-    const size_t begin = i == 0 ? 0 : command->ends[i - 1];
-    return {operands.data() + begin, command->ends[i] - begin};
+    const size_t begin = i == 0 ? 0 : ends[i - 1];
+    return {operands.data() + begin, ends[i] - begin};
   }
 };
 

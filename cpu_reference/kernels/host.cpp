@@ -55,13 +55,15 @@ void load_rows(const LoadPlan& plan, const View& dst, const std::byte* column, P
 
 void load(const Call& call, Context& context) {
   const LoadPlan plan{call.ints[0], call.ints[1], call.ints[2], call.ints[3]};
-  if (call.stream == nullptr || call.stream->rows == 0)
-    throw Error(Code::Usage, fmt::format("LOAD: nothing is bound to the stream of {}", call.cursor.tensor->name));
-  const auto stream_rows = static_cast<int64_t>(call.stream->rows);
-  int64_t* const cursor = call.cursor.as<int64_t>();
+  if (call.traffic->stream == nullptr || call.traffic->stream->rows == 0)
+    throw Error(Code::Usage,
+                fmt::format("LOAD: nothing is bound to the stream of {}", call.traffic->cursor.tensor->name));
+  const auto stream_rows = static_cast<int64_t>(call.traffic->stream->rows);
+  int64_t* const cursor = call.traffic->cursor.as<int64_t>();
   const Place at{cursor[0], cursor[1]};
   if (at.row < 0 || at.row >= stream_rows)
-    throw Fault(fmt::format("{}[1] is {}, outside the {} rows bound", call.cursor.tensor->name, at.row, stream_rows));
+    throw Fault(
+        fmt::format("{}[1] is {}, outside the {} rows bound", call.traffic->cursor.tensor->name, at.row, stream_rows));
   const int64_t real = plan.pad != 0 ? std::min(plan.rows, stream_rows - at.row) : plan.rows;
   const auto destinations = call.list(0);
   for (size_t i = 0; i < destinations.size(); ++i) {
@@ -69,7 +71,7 @@ void load(const Call& call, Context& context) {
     if (dst.elements == 0) continue;
     const auto bytes = dst.elements / plan.rows * static_cast<int64_t>(size_of(dst.storage));
     context.pool->for_range(plan.rows, std::max<int64_t>(1, kGrainBytes / bytes), [&](int64_t begin, int64_t end) {
-      load_rows(plan, dst, call.stream->columns[i], at, stream_rows, real, begin, end);
+      load_rows(plan, dst, call.traffic->stream->columns[i], at, stream_rows, real, begin, end);
     });
   }
   if (const View& valid = call.operand(2); valid.data != nullptr) *valid.as<int64_t>() = real;
@@ -84,11 +86,11 @@ std::span<const std::byte> bytes_of(const View& view) {
 
 void store(const Call& call, Context&) {
   const View& src = call.operand(1);
-  call.host->store(call.command->id(0), *src.tensor, bytes_of(src));
+  call.traffic->host->store(call.command->id(0), *src.tensor, bytes_of(src));
 }
 
 void trace(const Call& call, Context&) {
-  for (const View& src : call.list(0)) call.host->trace(call.label, *src.tensor, bytes_of(src));
+  for (const View& src : call.list(0)) call.traffic->host->trace(call.traffic->label, *src.tensor, bytes_of(src));
 }
 
 template <class T>
@@ -109,10 +111,10 @@ Kernel choose_Load(Call& call, const Context&) {
 
 // Without a channel the values have no reader.
 Kernel choose_Store(Call& call, const Context&) {
-  return call.host != nullptr ? &store : nullptr;
+  return call.traffic != nullptr && call.traffic->host != nullptr ? &store : nullptr;
 }
 Kernel choose_Trace(Call& call, const Context&) {
-  return call.host != nullptr ? &trace : nullptr;
+  return call.traffic != nullptr && call.traffic->host != nullptr ? &trace : nullptr;
 }
 
 Kernel choose_Advance(Call& call, const Context&) {
