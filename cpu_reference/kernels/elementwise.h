@@ -4,6 +4,7 @@
 #pragma once
 
 #include "cpu_reference/kernels/convert.h"
+#include "cpu_reference/kernels/fault_text.h"
 #include "cpu_reference/kernels/nest.h"
 #include "opcodes/device/functors.h"
 
@@ -141,23 +142,42 @@ void rows_kernel(const Call& call, Context& context) {
   });
 }
 
+template <class S>
+[[gnu::always_inline]] inline ComputeType<S> widen(S value) {
+  if constexpr (std::is_same_v<S, Half>)
+    return device::f16_value(std::bit_cast<uint16_t>(value));
+  else
+    return static_cast<ComputeType<S>>(value);
+}
+template <class D>
+[[gnu::always_inline]] inline D narrow(ComputeType<D> value) {
+  if constexpr (std::is_same_v<D, Half>)
+    return std::bit_cast<Half>(device::f16_bits(value));
+  else
+    return static_cast<D>(value);
+}
+
 /// Strided elements of storage type S as contiguous ones of the compute type.
 template <class S>
 void load_block(const S* from, int64_t stride, int64_t n, ComputeType<S>* to) {
-  for (int64_t i = 0; i < n; ++i) to[i] = static_cast<ComputeType<S>>(from[i * stride]);
+  if (stride == 1)
+    for (int64_t i = 0; i < n; ++i) to[i] = widen(from[i]);
+  else
+    for (int64_t i = 0; i < n; ++i) to[i] = widen(from[i * stride]);
 }
-/// Rounds a block once into strided storage; with acc, the old value is added first in the compute type.
+/// Rounds a block once into strided storage.
 template <class D>
-void store_block(const ComputeType<D>* from, bool accumulate, int64_t n, D* to, int64_t stride) {
-  using T = ComputeType<D>;
-  if constexpr (!std::is_same_v<D, bool>) {
-    if (accumulate) {
-      for (int64_t i = 0; i < n; ++i)
-        to[i * stride] = static_cast<D>(device::Add::apply(from[i], static_cast<T>(to[i * stride])));
-      return;
-    }
-  }
-  for (int64_t i = 0; i < n; ++i) to[i * stride] = static_cast<D>(from[i]);
+void store_block(const ComputeType<D>* from, int64_t n, D* to, int64_t stride) {
+  if (stride == 1)
+    for (int64_t i = 0; i < n; ++i) to[i] = narrow<D>(from[i]);
+  else
+    for (int64_t i = 0; i < n; ++i) to[i * stride] = narrow<D>(from[i]);
+}
+/// acc=1: adds the old destination to a block, in the compute type.
+template <class D>
+void add_old(ComputeType<D>* block, int64_t n, const D* old, int64_t stride) {
+  if constexpr (!std::is_same_v<D, bool>)
+    for (int64_t i = 0; i < n; ++i) block[i] = device::Add::apply(block[i], widen(old[i * stride]));
 }
 
 /// Plays one run of a nest through blocks on the stack. S: storage of the sources, D: of the destination.
@@ -187,7 +207,9 @@ struct StagedRun {
       }
       play(row);
       const int64_t stride = nest.inner_stride(0);
-      store_block(out, call.accumulate, row.n, call.operands[0].as<D>() + offsets[0] + at * stride, stride);
+      D* const dst = call.operands[0].as<D>() + offsets[0] + at * stride;
+      if (call.accumulate) add_old(out, row.n, dst, stride);
+      store_block(out, row.n, dst, stride);
     }
   }
 };

@@ -1,8 +1,7 @@
-// Collapsing of loop nests and naming of elements. A nest has at least one axis, so that kernels need no rank 0 case.
+// Collapsing of loop nests. A nest has at least one axis, so that kernels need no rank 0 case.
 #include "cpu_reference/kernels/nest.h"
 
 #include "opcodes/shape.h"
-#include "vm/module.h"
 
 namespace tape::cpu {
 namespace {
@@ -67,16 +66,6 @@ int64_t offset_of(const View& view, int64_t position) {
     position /= view.shape[i];
   }
   return offset;
-}
-
-std::string element_name(const View& view, int64_t position) {
-  std::string index;
-  for (int i = view.shape.rank(); i-- > 0;) {
-    index = std::to_string(position % view.shape[i]) + (index.empty() ? "" : ",") + index;
-    position /= view.shape[i];
-  }
-  const std::string name = view.tensor != nullptr ? view.tensor->name : std::string("operand");
-  return index.empty() ? name : name + "[" + index + "]";
 }
 
 }  // namespace tape::cpu

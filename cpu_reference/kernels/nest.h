@@ -66,8 +66,6 @@ void walk(const Nest& nest, int64_t begin, int64_t end, Body&& body) {
 /// Whether a view is dense and row-major.
 [[nodiscard]] bool is_dense(const View& view);
 
-/// "name[1,2]": the element of a view at a row-major position.
-[[nodiscard]] std::string element_name(const View& view, int64_t position);
 /// Offset of a row-major position of a view, in elements.
 [[nodiscard]] int64_t offset_of(const View& view, int64_t position);
 

@@ -387,6 +387,24 @@ TAPE_HD float round_to_bf16(float x) {
   return bits_as<float>((bits + 0x7FFFu + (bits >> 16 & 1u)) & 0xFFFF0000u);
 }
 
+/// f16 bits from and to f32, without the branches and calls of a soft conversion.
+TAPE_HD float f16_value(U16 half) {
+  const U32 sign = (half & 0x8000u) << 16, exponent = half & 0x7C00u, rest = half & 0x7FFFu;
+  const U32 small = bits_as<U32>(static_cast<float>(static_cast<int>(rest)) * 0x1p-24f);
+  const U32 normal = (rest << 13) + 0x38000000u;
+  const U32 special = (rest << 13) | 0x7F800000u;
+  return bits_as<float>(sign | (exponent == 0u ? small : exponent == 0x7C00u ? special : normal));
+}
+TAPE_HD U16 f16_bits(float x) {
+  const float m = magnitude(x);
+  const U32 bits = bits_as<U32>(m);
+  const U32 small = bits_as<U32>(m + 0.5f) - bits_as<U32>(0.5f);  // the addition rounds to multiples of 2^-24
+  const U32 normal = (bits + 0xFFFu + (bits >> 13 & 1u) - 0x38000000u) >> 13;
+  const U32 finite = m < 0x1p-14f ? small : normal;
+  const U32 value = m < 65520.0f ? finite : is_nan(x) ? 0x7E00u : 0x7C00u;
+  return static_cast<U16>(value | (bits_as<U32>(x) >> 31 << 15));
+}
+
 // ---- unary functors ----
 #define TAPE_F32_FUNCTION(Name, expression)        \
   struct Name {                                    \
