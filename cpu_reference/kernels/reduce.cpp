@@ -337,7 +337,7 @@ struct ExtremumGradOp {
 
 /// dst_i = g * outside_i, where outside_i is the product of the other elements by a halving tree over the group in
 /// row-major order: a range [lo, hi) with product-of-the-rest p splits at lo + ceil((hi - lo) / 2); the left half is
-/// left with p * product(right), the right one with p * product(left). No division: zeros and overflow stay exact.
+/// left with p * product(right), the right one with p * product(left). No division: zeros and infinities stay exact.
 template <class T, class G>
 struct ProdGradOp {
   using Acc = ComputeType<T>;

@@ -18,6 +18,11 @@ enum class Level { Base, V3 };
 
 /// The kernel table of a level; nullptr where this build or processor has none.
 [[nodiscard]] const Chooser* choosers(Level level);
+/// The levels that this build and processor have; the baseline is always one.
+[[nodiscard]] std::vector<Level> levels();
+
+/// Numbers of threads that must not change a bit.
+inline constexpr unsigned kThreadCounts[] = {1, 2, 3, 8};
 
 template <class T>
 inline constexpr DType kDTypeOf = DType::Bool;
@@ -63,6 +68,16 @@ class KernelCall {
     return push(view);
   }
   KernelCall& absent() { return push(View{}); }
+  /// The operands between these two are one list.
+  KernelCall& begin_list() {
+    in_list_ = true;
+    return *this;
+  }
+  KernelCall& end_list() {
+    in_list_ = false;
+    command_.ends.push_back(static_cast<uint32_t>(command_.ids.size()));
+    return *this;
+  }
   /// A destination, filled with ones.
   template <class T>
   KernelCall& destination(const Shape& shape) {
@@ -96,7 +111,7 @@ class KernelCall {
     kernel(call, context);
   }
 
-  /// The values of operand i.
+  /// The values of the i-th tensor.
   template <class T>
   [[nodiscard]] std::vector<T> values(size_t i) const {
     const View& view = views_[i];
@@ -107,12 +122,17 @@ class KernelCall {
 
  private:
   KernelCall& push(const View& view) {
-    command_.push_operand(static_cast<uint32_t>(views_.size()));
+    const auto id = static_cast<uint32_t>(views_.size());
+    if (in_list_)
+      command_.ids.push_back(id);
+    else
+      command_.push_operand(id);
     views_.push_back(view);
     return *this;
   }
 
   Command command_;
+  bool in_list_ = false;
   std::vector<View> views_;
   std::vector<std::unique_ptr<std::byte[]>> memory_;
   std::vector<std::unique_ptr<Tensor>> records_;
