@@ -17,7 +17,7 @@ std::optional<Assembly> assemble(std::string_view text, const std::string& file,
 namespace text {
 namespace {
 
-constexpr std::string_view kBodyDirectives[] = {".local", ".saved", ".role", ".loc", ".word", ".line"};
+constexpr std::string_view kBodyDirectives[] = {".local", ".saved", ".role", ".loc", ".word"};
 
 bool is_body_directive(std::string_view directive) {
   for (const std::string_view known : kBodyDirectives)
@@ -108,7 +108,6 @@ std::span<const Assembler::Directive> Assembler::directives() {
       {".meta", &Assembler::metadata},
       {".section", &Assembler::section},
       {".version", &Assembler::version},
-      {".blob", &Assembler::blob_record},
       {".string", &Assembler::string_record},
       {".order", &Assembler::order_record},
   };
@@ -198,7 +197,7 @@ void Assembler::poison(const Name& name, const Here& here) {
   table.set(name, {SymbolKind::Poison, 0, Reporter::location(here, name.text)});
 }
 
-TapeId Assembler::add_tape(const Name& name, const Here& here, Filling filling, bool duplicate) {
+TapeId Assembler::add_tape(const Name& name, const Here& here, Filling filling) {
   const auto id = static_cast<TapeId>(context_.module.tapes.size());
   Tape& tape = context_.module.tapes.emplace_back();
   tape.name = std::string(name.text);
@@ -206,28 +205,22 @@ TapeId Assembler::add_tape(const Name& name, const Here& here, Filling filling, 
   body.filling = filling;
   body.here = here;
   body.token = name.text;
-  if (!duplicate || context_.globals.find(name) == nullptr)
+  const Symbol* const known = context_.globals.find(name);
+  if (known == nullptr || known->kind == SymbolKind::Poison)
     context_.globals.set(name, {SymbolKind::Tape, id, Reporter::location(here, name.text)});
   return id;
 }
 
-void Assembler::tape_options(Scan& scan, const Here& here, TapeId tape, bool& duplicate) {
+void Assembler::tape_options(Scan& scan, const Here& here, TapeId tape) {
   while (!scan.done()) {
     const Name word = scan.want_name("an option of the tape");
-    if (word.text == "duplicate") {
-      duplicate = true;
-    } else if (word.text == "gradient_of") {
-      scan.expect('=', "after gradient_of");
-      if (scan.peek() == '%')
-        context_.module.tapes[tape].gradient_of = raw_id(scan);
-      else
-        gradient_links_.push_back({tape, scan.want_name("a tape"), here});
-    } else {
-      throw Mistake{word.text, fmt::format("a tape has no option {}", word.text), {}};
-    }
+    if (word.text != "gradient_of") throw Mistake{word.text, fmt::format("a tape has no option {}", word.text), {}};
+    scan.expect('=', "after gradient_of");
+    gradient_links_.push_back({tape, scan.want_name("a tape"), here});
   }
 }
 
+/// Opens a tape even when its line is wrong, so that its commands are no further mistake.
 void Assembler::begin_tape(Scan& scan, const Here& here) {
   outside_reported_ = false;
   const Location location = place(here, scan.here());
@@ -235,17 +228,16 @@ void Assembler::begin_tape(Scan& scan, const Here& here) {
   try {
     name = scan.want_name("the tape's name");
   } catch (const Mistake&) {
-    open_tape_ = add_tape(Name::of(""), here, Filling::Body, true);  // its lines are no further mistake
+    open_tape_ = add_tape(Name::of(""), here, Filling::Body);
     bodies_[open_tape_].done = true;
     throw;
   }
   const Symbol* const known = context_.globals.find(name);
   const Symbol before = known != nullptr ? *known : Symbol{};
-  open_tape_ = add_tape(name, here, Filling::Body, true);
+  open_tape_ = add_tape(name, here, Filling::Body);
   context_.module.tapes[open_tape_].location = location;
-  bool duplicate = false;
-  tape_options(scan, here, open_tape_, duplicate);
-  if (before.kind == SymbolKind::None || before.kind == SymbolKind::Poison || duplicate) return;
+  tape_options(scan, here, open_tape_);
+  if (before.kind == SymbolKind::None || before.kind == SymbolKind::Poison) return;
   throw Mistake{name.text,
                 fmt::format("{} is already {}", name.text, noun_of(before.kind)),
                 {reporter_.note(before.location, "declared here")}};

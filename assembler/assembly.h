@@ -72,11 +72,11 @@ class Assembler final : private LineSink {
   [[noreturn]] void unknown_directive(std::string_view directive) const;
   void begin_tape(Scan& scan, const Here& here);
   void end_tape(Scan& scan, const Here& here);
-  void tape_options(Scan& scan, const Here& here, TapeId tape, bool& duplicate);
+  void tape_options(Scan& scan, const Here& here, TapeId tape);
   void expect_line(Scan& scan, const Here& here);
   void gradient_line(Scan& scan, const Here& here);
   void optimizer_line(Scan& scan, const Here& here);
-  TapeId add_tape(const Name& name, const Here& here, Filling filling, bool duplicate);
+  TapeId add_tape(const Name& name, const Here& here, Filling filling);
   void module_name(Scan& scan, const Here& here);
   void check_free(const Name& name) const;
   void poison(const Name& name, const Here& here);
@@ -93,9 +93,7 @@ class Assembler final : private LineSink {
   void read_options(Scan& scan, const Here& here, const DeclarationKind& kind, Declared& declared);
   void read_option(Scan& scan, const DeclarationKind& kind, Declared& declared, const Name& key);
   void read_initialiser(Scan& scan, const Name& word, Declared& declared);
-  void check_initialiser(const Declared& declared, std::string_view token) const;
   void read_values(Scan& scan, const Here& here, Declared& declared);
-  void read_record(Scan& scan, Declared& declared);
   uint32_t raw_id(Scan& scan);
   uint32_t tensor_reference(Scan& scan);
   void declare_stream(Scan& scan, const Here& here);
@@ -118,15 +116,14 @@ class Assembler final : private LineSink {
   void metadata(Scan& scan, const Here& here);
   void section(Scan& scan, const Here& here);
   void version(Scan& scan, const Here& here);
-  void blob_record(Scan& scan, const Here& here);
   void string_record(Scan& scan, const Here& here);
   void order_record(Scan& scan, const Here& here);
   void words(Scan& scan, Body& body);
-  void line_record(Scan& scan);
 
   // bodies.cpp
   void assemble_bodies();
   void assemble_body(TapeId tape);
+  void assemble_lines(TapeId tape);
   void body_line(Scan& scan, const Here& here, TapeId tape);
   void body_directive(Scan& scan, std::string_view directive, const Here& here, TapeId tape);
   void find_awaited(Body& body);
@@ -173,7 +170,6 @@ class Assembler final : private LineSink {
   size_t errors_before_ = 0;
   bool outside_reported_ = false;  // a command outside a tape: once per gap
   bool explicit_lines_ = false;    // .line_map: places come from .loc lines alone
-  bool raw_blobs_ = false;         // .blob: tensors name their blob
   bool raw_strings_ = false;
   std::optional<Location> loc_;
   std::vector<uint32_t> order_;

@@ -87,9 +87,18 @@ void Assembler::find_awaited(Body& body) {
     }
 }
 
+/// A gradient reads saved values of the tape it differentiates, so that one goes first.
 void Assembler::assemble_body(TapeId tape) {
-  Body& body = bodies_[tape];
-  body.done = true;
+  std::vector<TapeId> order;
+  for (TapeId at = tape; at < bodies_.size() && !bodies_[at].done; at = context_.module.tapes[at].gradient_of) {
+    order.push_back(at);
+    bodies_[at].done = true;
+  }
+  for (; !order.empty(); order.pop_back()) assemble_lines(order.back());
+}
+
+void Assembler::assemble_lines(TapeId tape) {
+  const Body& body = bodies_[tape];
   context_.tape = tape;
   context_.privates.clear();
   loc_.reset();
@@ -133,7 +142,6 @@ void Assembler::body_line(Scan& scan, const Here& here, TapeId tape) {
 void Assembler::body_directive(Scan& scan, std::string_view directive, const Here& here, TapeId tape) {
   if (directive == ".loc") return loc(scan, here);
   if (directive == ".word") return words(scan, bodies_[tape]);
-  if (directive == ".line") return line_record(scan);
   declare(scan, here, *find_declaration(directive));
 }
 

@@ -33,6 +33,11 @@ bool is_named(OperandKind kind) {
   return kind == OperandKind::Optional || kind == OperandKind::OptionalList;
 }
 
+/// `tape:name` reads a saved value; it never declares one.
+bool is_plain(std::string_view name) {
+  return name.find(':') == std::string_view::npos;
+}
+
 bool wanted_tensor(SymbolKind kind) {
   return kind == SymbolKind::Tensor;
 }
@@ -158,7 +163,7 @@ CommandParser::Item CommandParser::read_item(Scan& scan) {
     return item;
   }
   if (scan.at_name()) {
-    item.name = scan.name();
+    item.name = scan.qualified_name();
     item.token = item.name.text;
     const Symbol* const symbol = is_reserved(item.name.text) ? nullptr : context_->find(item.name);
     if (!is_reserved(item.name.text) && (symbol == nullptr || symbol->kind != SymbolKind::Constant)) return item;
@@ -177,7 +182,7 @@ CommandParser::Item CommandParser::read_list(Scan& scan) {
   item.kind = Item::Kind::List;
   item.first = static_cast<uint32_t>(names_.size());
   while (scan.peek() != ']') {
-    names_.push_back(scan.want_name("a tensor"));
+    names_.push_back(scan.at_name() ? scan.qualified_name() : scan.want_name("a tensor"));
     ++item.count;
     if (!scan.accept(',') && !scan.at_name()) break;
   }
@@ -431,7 +436,7 @@ uint32_t CommandParser::resolve_tensor(Access access, const Name& name, bool gra
   }
   if (symbol != nullptr && symbol->kind == SymbolKind::Tensor) return symbol->index;
   const bool free = symbol == nullptr || symbol->kind == SymbolKind::Poison;
-  if (access == Access::Write && free && context_->tape != kNone) {
+  if (access == Access::Write && free && context_->tape != kNone && is_plain(name.text)) {
     for (size_t i = 0; i < new_names_.size(); ++i)
       if (new_names_[i].hash == name.hash && new_names_[i].text == name.text)
         return static_cast<uint32_t>(context_->module.tensors.size() + i);
@@ -553,6 +558,7 @@ void CommandParser::declare_new(const Here& here) {
 }
 
 void CommandParser::poison_unresolved() {
+  if (context_->tape == kNone) return;
   const auto poison = [&](const Name& name) {
     if (!name.text.empty() && context_->find(name) == nullptr)
       context_->privates.set(name, {SymbolKind::Poison, 0, {}});

@@ -43,7 +43,7 @@ struct Context {
 [[nodiscard]] Value element(Scan& scan, const Context& context, std::string_view& literal, bool& negative);
 
 /// "[2, B]"; each dimension an expression. `star`: the first is `*` and left out.
-[[nodiscard]] Shape shape_of(Scan& scan, const Context& context, bool star, bool checked = true);
+[[nodiscard]] Shape shape_of(Scan& scan, const Context& context, bool star);
 /// "f32"; throws with a suggestion.
 [[nodiscard]] DType dtype_of(Scan& scan);
 

@@ -8,6 +8,7 @@
 #include <filesystem>
 
 #include "assembler/assembly.h"
+#include "assembler/initialisers.h"
 #include "opcodes/limits.h"
 
 namespace tape::text {
@@ -40,36 +41,6 @@ namespace {
 
 constexpr Role kRoles[] = {Role::Input, Role::Param, Role::State, Role::Output, Role::Data,
                            Role::Local, Role::Saved, Role::Grad,  Role::Extern, Role::Rng};
-
-/// Initialisers: the arguments they take and what those are when not given.
-struct Initialiser {
-  std::string_view name;
-  InitKind kind;
-  std::string_view first, second;  // names of Init::a and Init::b
-  double a, b;
-  bool random;
-  int rank;  // at least; eye: exactly
-};
-constexpr Initialiser kInitialisers[] = {
-    {"zeros", InitKind::Zeros, "", "", 0, 0, false, 0},
-    {"ones", InitKind::Ones, "", "", 0, 0, false, 0},
-    {"fill", InitKind::Fill, "value", "", 0, 0, false, 0},
-    {"uniform", InitKind::Uniform, "lo", "hi", 0, 1, true, 0},
-    {"normal", InitKind::Normal, "mean", "std", 0, 1, true, 0},
-    {"kaiming_uniform", InitKind::KaimingUniform, "", "", 0, 0, true, 2},
-    {"kaiming_normal", InitKind::KaimingNormal, "", "", 0, 0, true, 2},
-    {"xavier_uniform", InitKind::XavierUniform, "", "", 0, 0, true, 2},
-    {"xavier_normal", InitKind::XavierNormal, "", "", 0, 0, true, 2},
-    {"orthogonal", InitKind::Orthogonal, "gain", "", 1, 0, true, 2},
-    {"iota", InitKind::Iota, "", "", 0, 0, false, 0},
-    {"eye", InitKind::Eye, "", "", 0, 0, false, 2},
-};
-
-const Initialiser* find_initialiser(std::string_view name) {
-  for (const Initialiser& initialiser : kInitialisers)
-    if (initialiser.name == name) return &initialiser;
-  return nullptr;
-}
 
 bool ends_in_grad(std::string_view name) {
   return name.size() > 5 && name.substr(name.size() - 5) == "_grad";
@@ -117,7 +88,7 @@ void Assembler::declare(Scan& scan, const Here& here, const DeclarationKind& kin
   const Name name = scan.want_name("a name");
   try {
     declared.tensor.name = std::string(name.text);
-    if (!kind.raw) check_free(name);
+    check_free(name);
     if (!kind.raw && kind.role != Role::Extern && context_.tape == kNone && ends_in_grad(name.text))
       throw Mistake{
           name.text, fmt::format("{} would be a gradient's name: only .grad and .extern declare those", name.text), {}};
@@ -129,8 +100,12 @@ void Assembler::declare(Scan& scan, const Here& here, const DeclarationKind& kin
   if (declared.has_bytes) declared.tensor.blob = add_blob(std::move(declared.bytes));
   const auto id = static_cast<uint32_t>(context_.module.tensors.size());
   NameTable& table = context_.tape == kNone ? context_.globals : context_.privates;
-  if (!kind.raw || table.find(name) == nullptr)
-    table.set(name, {SymbolKind::Tensor, id, Reporter::location(here, name.text)});
+  table.set(name, {SymbolKind::Tensor, id, Reporter::location(here, name.text)});
+  if (declared.tensor.role == Role::Saved && context_.tape != kNone) {  // gradients read it as `tape:name`
+    const std::string& tape = context_.module.tapes[context_.tape].name;
+    context_.globals.set(Name::of(context_.sources.keep(tape + ':' + declared.tensor.name)),
+                         {SymbolKind::Tensor, id, Reporter::location(here, name.text)});
+  }
   context_.module.tensors.push_back(std::move(declared.tensor));
 }
 
@@ -151,11 +126,10 @@ void Assembler::read_declaration(Scan& scan, const Here& here, const Declaration
   scan.skip();
   const char* const start = scan.position();
   tensor.dtype = dtype_of(scan);
-  tensor.shape = shape_of(scan, context_, false, !kind.raw);
+  tensor.shape = shape_of(scan, context_, false);
   declared.type_token = scan.since(start);
   read_options(scan, here, kind, declared);
-  if (!kind.raw && tensor.role == Role::Data && !declared.has_bytes && tensor.blob == kNone &&
-      tensor.init.kind == InitKind::None)
+  if (!kind.raw && tensor.role == Role::Data && !declared.has_bytes && tensor.init.kind == InitKind::None)
     throw Mistake{
         {}, fmt::format("the constant {} has no value: add = and its elements, or an initialiser", tensor.name), {}};
 }
@@ -164,7 +138,8 @@ void Assembler::read_options(Scan& scan, const Here& here, const DeclarationKind
   while (!scan.done()) {
     if (scan.peek() == '=') {
       if (!kind.initialised) scan.fail(fmt::format("{} {} has no initial value", kind.directive, declared.tensor.name));
-      if (declared.has_bytes || declared.tensor.init.kind != InitKind::None) scan.fail("a second initial value");
+      if (declared.has_bytes || (!kind.raw && declared.tensor.init.kind != InitKind::None))
+        scan.fail("a second initial value");
       scan.accept('=');
       declared.bytes = values(scan, here, declared.tensor.dtype, declared.tensor.shape, declared.tensor.name);
       declared.has_bytes = true;
@@ -182,16 +157,10 @@ void Assembler::read_option(Scan& scan, const DeclarationKind& kind, Declared& d
   } else if (key.text == "link" && scan.accept('=')) {
     if (scan.peek() == '%') raw_links_.push_back(static_cast<TensorId>(context_.module.tensors.size()));
     tensor.link = tensor_reference(scan);
-  } else if (key.text == "blob" && scan.accept('=')) {
-    tensor.blob = raw_id(scan);
   } else if (kind.raw && key.text == "write") {
     tensor.writable = true;
   } else if (kind.raw && key.text == "persistent") {
     tensor.persistent_grad = true;
-  } else if (kind.raw && key.text == "owner" && scan.accept('=')) {
-    tensor.owner = raw_id(scan);
-  } else if (kind.raw && key.text == "init" && scan.accept('=')) {
-    read_record(scan, declared);
   } else if (kind.initialised) {
     if (declared.has_bytes || tensor.init.kind != InitKind::None) throw Mistake{key.text, "a second initial value", {}};
     read_initialiser(scan, key, declared);
@@ -202,27 +171,11 @@ void Assembler::read_option(Scan& scan, const DeclarationKind& kind, Declared& d
   }
 }
 
-/// init=[kind, bits of a, bits of b, seed]: an initialiser that no spelling gives back.
-void Assembler::read_record(Scan& scan, Declared& declared) {
-  Init& init = declared.tensor.init;
-  scan.expect('[', "before the record");
-  const int64_t kind = integer(scan, context_, "the kind");
-  if (kind < 0 || kind > 255) scan.fail("an initialiser's kind is 0 to 255");
-  init.kind = static_cast<InitKind>(kind);
-  scan.expect(',', "between numbers");
-  init.a = std::bit_cast<double>(integer(scan, context_, "bits"));
-  scan.expect(',', "between numbers");
-  init.b = std::bit_cast<double>(integer(scan, context_, "bits"));
-  scan.expect(',', "between numbers");
-  init.seed = integer(scan, context_, "the seed");
-  scan.expect(']', "after the record");
-}
-
 void Assembler::read_initialiser(Scan& scan, const Name& word, Declared& declared) {
   const Initialiser* const row = find_initialiser(word.text);
   if (row == nullptr) {
     std::vector<std::string_view> all;
-    for (const Initialiser& known : kInitialisers) all.push_back(known.name);
+    for (const Initialiser& known : initialisers()) all.push_back(known.name);
     throw Mistake{word.text, fmt::format("no initialiser is named {}{}", word.text, did_you_mean(word.text, all)), {}};
   }
   Init init;
@@ -256,28 +209,8 @@ void Assembler::read_initialiser(Scan& scan, const Name& word, Declared& declare
   }
   if (row->kind == InitKind::Fill && !first) throw Mistake{word.text, "fill wants value=", {}};
   declared.tensor.init = init;
-  check_initialiser(declared, word.text);
-}
-
-void Assembler::check_initialiser(const Declared& declared, std::string_view token) const {
   if (declared.raw) return;
-  const Tensor& tensor = declared.tensor;
-  const Initialiser& row = *find_initialiser(token);
-  const auto fail = [&](std::string message) { throw Mistake{token, fmt::format("{}: {}", token, message), {}}; };
-  if (row.random && !is_float(tensor.dtype))
-    fail(fmt::format("wants a float tensor, {} is {}", tensor.name, name_of(tensor.dtype)));
-  const int rank = tensor.shape.rank();
-  if (rank < row.rank || (row.kind == InitKind::Eye && rank != 2))
-    fail(fmt::format("wants rank {}{}, {} is {}", row.rank, row.kind == InitKind::Eye ? "" : " or more", tensor.name,
-                     tensor.shape.text()));
-  if (row.kind == InitKind::Uniform && !(tensor.init.a <= tensor.init.b))
-    fail(fmt::format("lo={} exceeds hi={}", tensor.init.a, tensor.init.b));
-  if (row.kind == InitKind::Normal && !(tensor.init.b >= 0)) fail(fmt::format("std={} is negative", tensor.init.b));
-  if (row.kind != InitKind::Fill) return;
-  const double fill = tensor.init.a;
-  const bool integral = std::abs(fill) < 9007199254740993.0 && fill == std::trunc(fill);
-  const Value value = !is_float(tensor.dtype) && integral ? Value::of(static_cast<int64_t>(fill)) : Value::of(fill);
-  if (auto wrong = check_fits(tensor.dtype, value)) fail(*wrong);
+  if (auto problem = initialiser_problem(declared.tensor)) throw Mistake{word.text, *problem, {}};
 }
 
 uint32_t Assembler::add_blob(std::vector<std::byte> bytes) {
@@ -299,12 +232,16 @@ Column Assembler::read_column(Scan& scan, const Here& here) {
   scan.skip();
   const char* const start = scan.position();
   scan.expect('@', "before the file of a column");
+  if (scan.accept("raw")) {  // a record: the path as it is, for the player to refuse
+    column.path = std::string(scan.string("a file"));
+    return column;
+  }
   const std::string_view path = scan.string("a file");
+  if (!is_inner_path(path)) throw Mistake{scan.since(start), fmt::format("the path {} leaves its folder", path), {}};
   const std::string& folder = context_.sources.file(here.line->file).folder;
-  const std::string full = checked_path(path, folder, options_.include_root, scan.since(start));
-  const std::string& base = context_.module.folder;
-  column.path = base.empty() ? full : std::filesystem::path(full).lexically_relative(base).generic_string();
-  if (column.path.empty()) column.path = std::string(path);
+  column.path = std::string(path);
+  if (folder != context_.module.folder)  // an included file's: relative to the module's from here on
+    column.path = (std::filesystem::path(folder) / path).lexically_relative(context_.module.folder).generic_string();
   return column;
 }
 
@@ -334,7 +271,7 @@ void Assembler::declare_stream(Scan& scan, const Here& here) {
       if (!scan.accept(',') && scan.peek() != 'c') break;
     }
     scan.expect_end("the columns");
-    if (!raw) check_free(name);
+    check_free(name);
     if (!raw && stream.columns.empty()) scan.fail(fmt::format("the stream {} has no column", name.text));
     if (static_cast<int64_t>(stream.columns.size()) > limits::max_columns)
       throw Mistake{name.text, fmt::format("more than {} columns (max_columns)", limits::max_columns), {}};
@@ -356,9 +293,8 @@ void Assembler::declare_stream(Scan& scan, const Here& here) {
     context_.globals.set(cursor_name, {SymbolKind::Tensor, stream.cursor, Reporter::location(here, name.text)});
     context_.module.tensors.push_back(std::move(cursor));
   }
-  if (!raw || context_.globals.find(name) == nullptr)
-    context_.globals.set(name, {SymbolKind::Stream, static_cast<uint32_t>(context_.module.streams.size()),
-                                Reporter::location(here, name.text)});
+  context_.globals.set(name, {SymbolKind::Stream, static_cast<uint32_t>(context_.module.streams.size()),
+                              Reporter::location(here, name.text)});
   context_.module.streams.push_back(std::move(stream));
 }
 
@@ -366,22 +302,19 @@ void Assembler::declare_sink(Scan& scan, const Here& here) {
   const Location location = place(here, scan.here());
   const Name name = scan.want_name("a sink's name");
   Sink sink;
-  bool duplicate = false;
   try {
     sink.name = std::string(name.text);
     sink.location = location;
     sink.dtype = dtype_of(scan);
     sink.row = shape_of(scan, context_, true);
-    duplicate = scan.accept("duplicate");
     scan.expect_end("the sink");
-    if (!duplicate) check_free(name);
+    check_free(name);
   } catch (const Mistake&) {
     poison(name, here);
     throw;
   }
-  if (!duplicate || context_.globals.find(name) == nullptr)
-    context_.globals.set(name, {SymbolKind::Sink, static_cast<uint32_t>(context_.module.sinks.size()),
-                                Reporter::location(here, name.text)});
+  context_.globals.set(name, {SymbolKind::Sink, static_cast<uint32_t>(context_.module.sinks.size()),
+                              Reporter::location(here, name.text)});
   context_.module.sinks.push_back(std::move(sink));
 }
 

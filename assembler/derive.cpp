@@ -67,7 +67,7 @@ void Assembler::declare_derivation(Scan& scan, const Here& here, Filling filling
     poison(derivation.name, here);
     throw;
   }
-  derivation.tape = add_tape(derivation.name, here, filling, false);
+  derivation.tape = add_tape(derivation.name, here, filling);
   context_.module.tapes[derivation.tape].location = location;
   (filling == Filling::Gradient ? gradients_ : optimizers_).emplace_back(std::move(derivation), false);
 }
@@ -166,6 +166,7 @@ void Assembler::derive(const Derivation& derivation, Filling filling) {
 void Assembler::adopt(Module module) {
   const size_t known = context_.module.tensors.size();
   context_.module = std::move(module);
+  if (!explicit_lines_) chains_ = context_.module.chains;  // the pass has added the CALLs it inlined
   const auto& tensors = context_.module.tensors;
   for (size_t id = known; id < tensors.size(); ++id) {
     if (tensors[id].owner != kNone) continue;

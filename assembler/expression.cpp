@@ -195,7 +195,7 @@ Value element(Scan& scan, const Context& context, std::string_view& literal, boo
   return Expression(scan, context).operand(&literal, &negative);
 }
 
-Shape shape_of(Scan& scan, const Context& context, bool star, bool checked) {
+Shape shape_of(Scan& scan, const Context& context, bool star) {
   scan.skip();
   const char* const start = scan.position();
   scan.expect('[', "before the dimensions");
@@ -209,12 +209,12 @@ Shape shape_of(Scan& scan, const Context& context, bool star, bool checked) {
       scan.fail(fmt::format("more than {} dimensions (max_rank)", limits::max_rank));
     const char* const from = scan.position();
     const int64_t dim = integer(scan, context, "a dimension");
-    if (checked && dim < 0) throw Mistake{scan.since(from), fmt::format("the dimension {} is negative", dim), {}};
+    if (dim < 0) throw Mistake{scan.since(from), fmt::format("the dimension {} is negative", dim), {}};
     shape.push_back(dim);
     if (!scan.accept(',')) break;
   }
   scan.expect(']', "after the dimensions");
-  if (checked && !shape.checked_elements())
+  if (!shape.checked_elements())
     throw Mistake{scan.since(start),
                   fmt::format("{} has more than {} elements (max_elements)", shape.text(), limits::max_elements),
                   {}};

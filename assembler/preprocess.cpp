@@ -96,15 +96,17 @@ std::string_view directive_of(std::string_view text) {
   return text.substr(at, end - at);
 }
 
+bool is_inner_path(std::string_view path) {
+  const std::filesystem::path parts{std::string(path)};
+  return !path.empty() && path.find('\0') == std::string_view::npos && !parts.is_absolute() &&
+         std::find(parts.begin(), parts.end(), "..") == parts.end();
+}
+
 std::string checked_path(std::string_view path, const std::string& folder, const std::string& root,
                          std::string_view token) {
   namespace fs = std::filesystem;
-  const fs::path relative{std::string(path)};
-  if (path.empty() || path.find('\0') != std::string_view::npos) throw Mistake{token, "the path is empty", {}};
-  if (relative.is_absolute()) throw Mistake{token, fmt::format("the path {} is absolute", path), {}};
-  for (const fs::path& part : relative)
-    if (part == "..") throw Mistake{token, fmt::format("the path {} leaves its folder", path), {}};
-  const fs::path full = fs::path(folder) / relative;
+  if (!is_inner_path(path)) throw Mistake{token, fmt::format("the path {} leaves its folder", path), {}};
+  const fs::path full = fs::path(folder) / path;
   std::error_code error;
   const fs::path real = fs::weakly_canonical(full, error);
   const fs::path base = error ? fs::path() : fs::weakly_canonical(root.empty() ? fs::path(".") : fs::path(root), error);

@@ -23,6 +23,8 @@ class LineSink {
 /// The name of the directive a line begins with (".for"), empty for none.
 [[nodiscard]] std::string_view directive_of(std::string_view text);
 
+/// Whether a path is relative and has no "..".
+[[nodiscard]] bool is_inner_path(std::string_view path);
 /// A relative path checked against leaving `folder` or `root`, as one that can be opened. Throws Mistake at `token`.
 [[nodiscard]] std::string checked_path(std::string_view path, const std::string& folder, const std::string& root,
                                        std::string_view token);

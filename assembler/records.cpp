@@ -64,16 +64,6 @@ void Assembler::loc(Scan& scan, const Here&) {
   scan.expect_end("the place");
 }
 
-/// .line WORD LINE:COLUMN ...: an entry of the line map that belongs to no command.
-void Assembler::line_record(Scan& scan) {
-  explicit_lines_ = true;
-  LineEntry entry;
-  entry.word = raw_id(scan);
-  entry.location = read_location(scan);
-  scan.expect_end("the place");
-  context_.module.tapes[context_.tape].lines.push_back(entry);
-}
-
 void Assembler::metadata(Scan& scan, const Here&) {
   const std::string_view key = scan.string("a key");
   const std::string_view value = scan.string("a value");
@@ -95,15 +85,6 @@ void Assembler::version(Scan& scan, const Here&) {
   scan.expect_end("the version");
   context_.module.major = static_cast<uint16_t>(major);
   context_.module.minor = static_cast<uint16_t>(minor);
-}
-
-/// .blob SIZE bytes "..." or .blob SIZE @"file":offset: data that tensors name with blob=%N.
-void Assembler::blob_record(Scan& scan, const Here& here) {
-  const int64_t size = integer(scan, context_, "the size");
-  if (size < 0) scan.fail("a size is not negative");
-  (void)add_blob(values(scan, here, DType::U8, Shape{size}, "the blob"));
-  scan.expect_end("the blob");
-  raw_blobs_ = true;
 }
 
 void Assembler::string_record(Scan& scan, const Here&) {

@@ -26,7 +26,7 @@ void Assembler::renumber() {
   std::vector<const RawWords*> raw;
   for (const Body& body : bodies_) raw.push_back(&body.raw);
   apply_ids(module, ids, raw, raw_links_, raw_cursors_);
-  if (!raw_blobs_) order_blobs(module);
+  order_blobs(module);
   if (!raw_strings_) order_strings(module, raw);
 }
 

@@ -48,6 +48,14 @@ class Scan {
     while (p_ != end_ && is_class(*p_, kNameRest)) hash = hash_step(hash, *p_++);
     return {{start, static_cast<size_t>(p_ - start)}, hash};
   }
+  /// A name that is known to start here, with the tape a saved value belongs to: `objective:h`.
+  Name qualified_name() {
+    const Name first = name();
+    if (end_ - p_ < 2 || *p_ != ':' || !is_class(p_[1], kNameStart)) return first;
+    uint32_t hash = hash_step(first.hash, *p_++);
+    while (p_ != end_ && is_class(*p_, kNameRest)) hash = hash_step(hash, *p_++);
+    return {since(first.text.data()), hash};
+  }
   /// A name or a quoted one; throws when there is none. `what`: "a tensor".
   Name want_name(std::string_view what);
   /// "...", unescaped.

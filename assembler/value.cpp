@@ -246,7 +246,7 @@ std::optional<std::string> append_element(std::vector<std::byte>& bytes, DType d
     append_raw(bytes, &single, sizeof(single));
     return std::nullopt;
   }
-  const double number = value.as_double();
+  const double number = negative && value.as_double() == 0 ? -0.0 : value.as_double();
   bytes.resize(bytes.size() + size_of(dtype));
   convert({reinterpret_cast<const std::byte*>(&number), sizeof(number)}, DType::F64,
           std::span(bytes).last(size_of(dtype)), dtype);
