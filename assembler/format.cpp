@@ -57,7 +57,23 @@ std::vector<std::string_view> tokens_of(std::string_view code, std::vector<bool>
   return tokens;
 }
 
-/// Joins tokens with canonical blanks. `commas`: put the commas in that a command may leave out.
+/// Puts in the commas that a command may leave out between its operands.
+void add_commas(std::vector<std::string_view>& tokens, std::vector<bool>& blank) {
+  const auto ends = [](std::string_view token) {
+    return is_word(token.back()) || token.back() == '"' || token == "]" || token == ")";
+  };
+  const auto starts = [](std::string_view token) { return is_word(token[0]) || token[0] == '"' || token == "["; };
+  int depth = 0;
+  for (size_t i = 1; i < tokens.size(); ++i) {
+    if (i > 1 && depth == 0 && blank[i] && ends(tokens[i - 1]) && starts(tokens[i])) {
+      tokens.insert(tokens.begin() + static_cast<ptrdiff_t>(i), ",");
+      blank.insert(blank.begin() + static_cast<ptrdiff_t>(i++), false);
+    }
+    depth += tokens[i] == "[" || tokens[i] == "(" ? 1 : tokens[i] == "]" || tokens[i] == ")" ? -1 : 0;
+  }
+}
+
+/// Joins tokens with canonical blanks.
 std::string joined(std::span<const std::string_view> tokens, const std::vector<bool>& blank, size_t from,
                    bool spaced_equals) {
   std::string text;
@@ -181,9 +197,15 @@ class Formatter {
     }
     std::string text;
     for (const std::string& column : row.columns) text += (text.empty() ? "" : " ") + column;
-    if (same_words(code, text)) return;
-    row.kind = Row::Kind::Other;
-    row.columns = {std::string(code)};
+    if (!same_words(code, text)) {
+      row.kind = Row::Kind::Other;
+      row.columns = {std::string(code)};
+    } else if (row.columns.size() == 2 && row.kind == Row::Kind::Command && find_op(tokens[0]) != nullptr) {
+      std::vector<std::string_view> parted = tokens;
+      std::vector<bool> parted_blank = blank;
+      add_commas(parted, parted_blank);
+      row.columns[1] = joined(std::span<const std::string_view>(parted).subspan(1), parted_blank, 1, false);
+    }
   }
 
   [[nodiscard]] size_t indent() const { return 2 * depth_; }
