@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
 #include <filesystem>
 #include <stdexcept>
 #include <thread>
@@ -12,9 +13,22 @@
 namespace tape::cpu {
 namespace {
 
-size_t threads_of_process() {
+size_t threads_now() {
   size_t count = 0;
   for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator("/proc/self/task")) ++count;
+  return count;
+}
+
+/// Threads of this process once the number has held for 20 ms: a joined thread leaves the list a moment later.
+size_t threads_of_process() {
+  size_t count = threads_now();
+  for (int held = 0; held < 20; ++held) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    if (const size_t now = threads_now(); now != count) {
+      count = now;
+      held = 0;
+    }
+  }
   return count;
 }
 
