@@ -65,14 +65,22 @@ std::string Report::place_of(const Site& site) const {
   return fmt::format("tape {}, command {}", module_.tapes[site.tape].name, site.index);
 }
 
-void Report::command(const Site& site, const std::string& message) {
+Report::Item* Report::add_command(const Site& site, const std::string& message) {
   const Location location = location_of(site);
-  add(location, location.line != 0 ? message : fmt::format("{}: {}", place_of(site), message));
+  if (location.line == 0) return add(location, fmt::format("{}: {}", place_of(site), message));
+  Item* item = add(location, message);
+  // A message about a command begins with its mnemonic, where the place points.
+  if (const size_t colon = message.find(':'); item != nullptr && colon != message.npos)
+    item->diagnostic.width = static_cast<uint32_t>(colon);
+  return item;
+}
+
+void Report::command(const Site& site, const std::string& message) {
+  add_command(site, message);
 }
 
 void Report::command(const Site& site, const std::string& message, const Site& other, std::string note) {
-  const Location location = location_of(site);
-  Item* item = add(location, location.line != 0 ? message : fmt::format("{}: {}", place_of(site), message));
+  Item* item = add_command(site, message);
   if (item == nullptr) return;
   const Location there = location_of(other);
   if (there.line == 0) note = fmt::format("{}: {}", place_of(other), note);

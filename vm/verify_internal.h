@@ -52,6 +52,7 @@ class Report {
     Location location;
     Diagnostic diagnostic;
   };
+  Item* add_command(const Site& site, const std::string& message);
   Item* add(const Location& location, std::string message);
   [[nodiscard]] Diagnostic at(const Location& location, std::string message, Severity severity) const;
 
