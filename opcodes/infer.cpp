@@ -231,8 +231,16 @@ Broken check_in_set(const Checked& c, const OperandType& type) {
   return c.broken("{} is {}, wants {}", type.name, name_of(type.dtype), c.op().types.text());
 }
 
-Broken not_defined(const Checked& c, const OperandType& type) {
-  return c.broken("{} is not defined", type.name);
+/// Whatever is read has a type; only destinations are inferred.
+Broken check_defined(const Checked& c) {
+  const auto operands = c.op().operands();
+  for (size_t i = 0; i < operands.size(); ++i) {
+    if (operands[i].access == Access::Write || operands[i].type == TypeRule::None) continue;
+    if (!is_list(operands[i].kind) && !c.given(i)) continue;
+    for (const OperandType& type : c.list(i))
+      if (!type.dtype_known || !type.shape_known) return c.broken("{} is not defined", type.name);
+  }
+  return std::nullopt;
 }
 
 Broken no_dtype(const Checked& c, const OperandType& type) {
@@ -251,7 +259,6 @@ Broken settle_type(const Checked& c, TypeVariable& variable) {
         if (destination == nullptr) destination = &type;
         continue;
       }
-      if (!type.dtype_known) return not_defined(c, type);
       if (variable.from == nullptr) {
         if (Broken broken = check_in_set(c, type)) return broken;
         variable = {&type, type.dtype};
@@ -359,8 +366,6 @@ Broken check_dtypes(const Checked& c, TypeVariable& variable) {
     const size_t count = c.command.operand(i).size();
     if (!is_list(operands[i].kind) && !c.given(i)) continue;
     for (size_t j = 0; j < count; ++j) {
-      const OperandType& type = c.list(i)[j];
-      if (operands[i].access != Access::Write && !(type.dtype_known && type.shape_known)) return not_defined(c, type);
       if (Broken broken = check_dtype(c, variable, i, j)) return broken;
     }
   }
@@ -395,6 +400,7 @@ std::optional<std::string> infer(const Command& command, std::span<OperandType> 
   if (Broken broken = check_counts(c)) return broken;
   if (Broken broken = check_attributes(c)) return broken;
   if (Broken broken = check_accumulate(c)) return broken;
+  if (Broken broken = check_defined(c)) return broken;
   TypeVariable variable;
   if (Broken broken = check_dtypes(c, variable)) return broken;
   const DType number_type = variable.from ? variable.dtype : first_list_dtype(c, 0).value_or(DType::F64);
