@@ -67,7 +67,7 @@ TEST(Diagnostics, WithoutAPlaceIsOneLine) {
   Diagnostics diagnostics;
   diagnostics.error("the file is empty");
   EXPECT_EQ(diagnostics.text(), "error: the file is empty\n");
-  EXPECT_EQ(diagnostics.text(true), "\x1b[1m\x1b[1;31merror\x1b[0m: \x1b[1mthe file is empty\x1b[0m\n");
+  EXPECT_EQ(diagnostics.text(true), "\x1b[1m\x1b[1;31merror: \x1b[0m\x1b[1mthe file is empty\x1b[0m\n");
 }
 
 TEST(Diagnostics, CountsWhatItDoesNotKeep) {
