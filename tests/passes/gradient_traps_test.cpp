@@ -302,6 +302,46 @@ TEST(GradientTraps, PersistentValueThatTheForwardOverwrites) {
   EXPECT_EQ(player.get("s"), (Values{6}));
 }
 
+TEST(GradientTraps, WideValuesOfSmallSourcesArePlayedAgainNotSaved) {
+  const std::string text = R"(
+.param a f64[3] = 1 2 3
+.input x u8[4,3] = 1 2 3 4 5 6 7 8 9 10 11 12
+.output loss f64[]
+.tape f
+  CAST w, x, dtype=f64
+  MUL p, w, a
+  SUM loss, p
+.end
+.grad b of=f loss=loss
+)";
+  const VerifiedModule module = assembled(text);
+  for (const Tensor& tensor : module.module().tensors) EXPECT_NE(tensor.role, Role::Saved) << tensor.name;
+  Player player(text);
+  player.run("f");
+  player.run("b");
+  EXPECT_EQ(player.get("a_grad"), (Values{1 + 4 + 7 + 10, 2 + 5 + 8 + 11, 3 + 6 + 9 + 12}));
+}
+
+TEST(GradientTraps, GatherAddsUpInTheGradientsDtype) {
+  Player player(R"(
+.param table f16[2] = 1 2
+.input i i32[4] = 0 0 0 1
+.output loss f32[]
+.tape f
+  GATHER rows, table, i
+  CAST wide, rows, dtype=f32
+  MUL wide, wide, 2049
+  SUM loss, wide
+.end
+.grad b of=f loss=loss grad_dtype=f32
+)",
+                "cpu");
+  player.run("f");
+  player.run("b");
+  // 2049 rounds to 2048 in f16; three of them, 6144, need no further rounding in f32.
+  EXPECT_EQ(player.get("table_grad"), (Values{3 * 2048, 2048}));
+}
+
 TEST(GradientTraps, TwoGradientsOfOneForward) {
   Player player(R"(
 .param a f64[2]

@@ -297,6 +297,12 @@ std::optional<Module> derive_gradient(const VerifiedModule& module, const Gradie
            fmt::format("{}: {} has no gradient: {}", tapes[spec.tape].name, tapes[spec.of].name, facts.why_not));
     return std::nullopt;
   }
+  if (const TapeFacts& facts = module.facts(spec.of); facts.over_limit) {
+    report(diagnostics, module.module(), spec.location,
+           fmt::format("{}: tape {} cannot be inlined: {}", module.module().tapes[spec.tape].name,
+                       module.module().tapes[spec.of].name, facts.why_not));
+    return std::nullopt;
+  }
   return GradientPass(module.module(), spec, diagnostics).run();
 }
 

@@ -170,10 +170,9 @@ void GradientPass::name_gradient(TensorId tensor, ValueId id) {
   if (name.empty()) name = names_.make(module_.tensors[(*values_)[id].tensor].name + "_grad");
 }
 
-TensorId GradientPass::updatable(ValueId id, DType dtype) {
+TensorId GradientPass::updatable(ValueId id) {
   Gradient& at = gradients_[id];
   const Tensor primal = module_.tensors[(*values_)[id].tensor];
-  if ((at.leaf ? module_.tensors[at.root].dtype : primal.dtype) != dtype) return kNone;
   const auto zero = [&](TensorId tensor) {
     Command command = make_command(op_info(Opcode::Zero));
     command.push_operand(tensor);
@@ -183,7 +182,7 @@ TensorId GradientPass::updatable(ValueId id, DType dtype) {
     if (at.holds == Holds::Nothing && !spec_.accumulate) zero(at.root);
     at.tensor = at.root;
   } else if (at.holds != Holds::Own) {
-    const TensorId own = temporary(dtype, primal.shape);
+    const TensorId own = temporary(primal.dtype, primal.shape);
     name_gradient(own, id);
     if (at.holds == Holds::Nothing)
       zero(own);
@@ -323,20 +322,16 @@ Term Rule::like(Opcode opcode, std::initializer_list<Term> sources, std::optiona
   return pass_.emit(command_like(opcode, sources), {}, shape);
 }
 
-void Rule::give_update(size_t i, const Term& term, Command&& update) const {
-  if (!wants(i)) return;
+DType Rule::gradient_dtype(size_t i) const {
   const ValueId value = item_.in[position(i, 0)];
-  TensorId destination = pass_.updatable(value, term.dtype());
-  const bool apart = destination == kNone;
-  if (apart) {
-    destination = pass_.temporary(term.dtype(), shape(i));
-    Command zero = make_command(op_info(Opcode::Zero));
-    zero.push_operand(destination);
-    pass_.derived_.push_back({std::move(zero), pass_.location_});
-  }
-  update.ids[0] = destination;
+  if (value == kNone || !pass_.gradients_[value].leaf) return dtype(i);
+  return pass_.module_.tensors[pass_.gradients_[value].root].dtype;
+}
+
+void Rule::give_update(size_t i, Command&& update) const {
+  if (!wants(i)) return;
+  update.ids[0] = pass_.updatable(item_.in[position(i, 0)]);
   pass_.derived_.push_back({std::move(update), pass_.location_});
-  if (apart) pass_.give(value, {&pass_, destination, false});
 }
 
 }  // namespace tape

@@ -61,7 +61,7 @@ class GradientPass {
   /// Writes the command that made `term`, the latest one, to `destination` instead; false where its row cannot.
   [[nodiscard]] bool redirect(const Term& term, TensorId destination, bool accumulate);
   /// A tensor with what `id` holds so far (zeros for nothing) that a command may update.
-  [[nodiscard]] TensorId updatable(ValueId id, DType dtype);
+  [[nodiscard]] TensorId updatable(ValueId id);
   [[nodiscard]] std::vector<OperandType> types_of(const Command& command) const;
   [[nodiscard]] TensorId temporary(DType dtype, const Shape& shape);
   void name_gradient(TensorId tensor, ValueId id);

@@ -98,9 +98,11 @@ class Rule {
   /// The same from sources; attributes of the forward command that the row has too (acc aside) are taken over.
   [[nodiscard]] Term like(Opcode opcode, std::initializer_list<Term> sources, std::optional<Shape> shape = {}) const;
   [[nodiscard]] Command command_like(Opcode opcode, std::initializer_list<Term> sources) const;
-  /// For SCATTER_ADD and its kind: the gradient of source operand i, zero or what was added so far, in the dtype of
-  /// `term`, to be updated by `update`, a command whose first operand is left out.
-  void give_update(size_t i, const Term& term, Command&& update) const;
+  /// The dtype in which the gradient of source operand i is kept.
+  [[nodiscard]] DType gradient_dtype(size_t i) const;
+  /// For SCATTER_ADD and its kind: `update`, a command whose first operand is left out, is played on the gradient of
+  /// source operand i, which holds zeros or what was added so far.
+  void give_update(size_t i, Command&& update) const;
 
  private:
   [[nodiscard]] size_t position(size_t i, size_t k) const { return (i == 0 ? 0 : command.ends[i - 1]) + k; }

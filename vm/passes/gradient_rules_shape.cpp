@@ -54,7 +54,8 @@ void SliceGrad(Rule& r) {
 }
 
 void Gather(Rule& r) {
-  r.give_update(1, r.g(), r.command_like(Opcode::ScatterAdd, {r.in(2), r.g()}));
+  const Term g = r.g().as(r.gradient_dtype(1));
+  r.give_update(1, r.command_like(Opcode::ScatterAdd, {r.in(2), g}));
 }
 
 void ScatterAdd(Rule& r) {
