@@ -65,6 +65,52 @@ TEST(GradientTraps, CommonLocalsAndOutputsChangedBetweenForwardAndBackward) {
   EXPECT_EQ(player.get("y"), (Values{99, 99, 99}));
 }
 
+TEST(GradientTraps, InputsOverwrittenBetweenForwardAndBackward) {
+  Player player(R"(
+.param a f64[] = 3
+.param c f64[] = 5
+.state n i64[]
+.local x f64[]
+.output loss f64[]
+.tape f
+  MUL p, a, x
+  MUL loss, p, c
+.end
+.grad b of=f loss=loss
+.tape main
+  FILL x, value=7
+  CALL f
+  FILL x, value=1000
+  FILL c, value=1000
+  CALL b
+.end
+.tape looped
+  FILL x, value=7
+  CALL f
+  REPEAT 2
+    CALL b
+    FILL a, value=1000
+    FILL x, value=1000
+  END
+.end
+.tape untouched
+  FILL x, value=7
+  CALL f
+  CALL b
+.end
+)");
+  player.run("main");
+  EXPECT_EQ(player.get("a_grad"), (Values{7 * 5}));
+  EXPECT_EQ(player.get("c_grad"), (Values{3 * 7}));
+  player.set("c", {5});
+  player.run("looped");
+  EXPECT_EQ(player.get("a_grad"), (Values{7 * 5}));
+  EXPECT_EQ(player.get("c_grad"), (Values{3 * 7}));
+  player.set("a", {2});
+  player.run("untouched");
+  EXPECT_EQ(player.get("c_grad"), (Values{2 * 7}));
+}
+
 TEST(GradientTraps, FinalValuesOfCommonTensorsAreStillWritten) {
   Player player(R"(
 .param a f64[2] = 1 2

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "vm/passes/names.h"
+#include "vm/passes/overwrites.h"
 #include "vm/passes/passes.h"
 
 namespace tape {
@@ -17,14 +18,28 @@ using Renaming = std::unordered_map<TensorId, TensorId>;
 
 class Inliner {
  public:
-  /// `alone`: the result holds the entry and no other tape, which frees the records of other tapes' privates.
-  Inliner(const Module& source, TapeId entry, bool alone)
-      : source_(source), entry_(entry), owner_(alone ? 0 : entry), alone_(alone), names_(source_, entry) {
+  /// `alone`: the result holds the entry and no other tape, which frees the records of other tapes' privates. `kept`:
+  /// what an Inliner before this one found overwritten.
+  Inliner(const Module& source, TapeId entry, bool alone, Kept kept)
+      : source_(source),
+        entry_(entry),
+        owner_(alone ? 0 : entry),
+        alone_(alone),
+        names_(source_, entry),
+        overwrites_(source_.tensors.size()),
+        kept_(std::move(kept)) {
     privates_.resize(source_.tapes.size());
     for (TensorId id = 0; id < source_.tensors.size(); ++id)
       if (source_.tensors[id].owner != kNone) privates_[source_.tensors[id].owner].push_back(id);
     decoded_.resize(source_.tapes.size());
     ready_.resize(source_.tapes.size());
+    shared_.resize(source_.tapes.size());
+    for (TapeId tape = 0; tape < source_.tapes.size(); ++tape) {
+      const TapeId forward = source_.tapes[tape].gradient_of;
+      if (forward == kNone) continue;
+      shared_[tape] = Overwrites::shared_reads(source_, commands_of_tape(forward), commands_of_tape(tape));
+      overwrites_.watch(shared_[tape]);
+    }
     result_.module = source_;
     for (const TensorId id : privates_[entry_]) {
       result_.module.tensors[id].owner = owner_;
@@ -32,7 +47,9 @@ class Inliner {
     }
   }
 
-  Inlined entry_alone() {
+  [[nodiscard]] Kept overwritten() const { return overwrites_.found(); }
+
+  Inlined result() {
     Tape tape = source_.tapes[entry_];
     tape.words.clear();
     tape.lines.clear();
@@ -44,7 +61,7 @@ class Inliner {
     return std::move(result_);
   }
 
-  InlinedTape inside_module() {
+  InlinedTape result_in_module() {
     std::vector<PlacedCommand> commands;
     play(
         [&](const Command& command, const Location& location) {
@@ -69,29 +86,55 @@ class Inliner {
       }
       Command command = placed.command;
       rename(command, renaming);
-      sink(command, location);
+      emit(sink, command, location);
     }
+  }
+
+  void emit(const Sink& sink, const Command& command, const Location& location) {
+    overwrites_.step(command);
+    sink(command, location);
   }
 
   void call(const Sink& sink, TapeId callee, const Location& at) {
     Renaming renaming;
-    Renaming saved;
+    Forward played{{}, sites_++, overwrites_.position()};
     for (const TensorId id : privates_[callee]) {
       const TensorId instance = instance_of(callee, id);
       renaming.emplace(id, instance);
-      if (source_.tensors[id].role == Role::Saved) saved.emplace(id, instance);
+      if (source_.tensors[id].role == Role::Saved) played.values.emplace(id, instance);
     }
+    if (const auto kept = kept_.find(played.site); kept != kept_.end())
+      for (const TensorId id : kept->second) played.values.emplace(id, keep(sink, id, at));
     const TapeId forward = source_.tapes[callee].gradient_of;
     if (forward != kNone)
-      if (const auto found = saved_.find(forward); found != saved_.end())
-        renaming.insert(found->second.begin(), found->second.end());
+      if (const auto found = forwards_.find(forward); found != forwards_.end()) {
+        renaming.insert(found->second.values.begin(), found->second.values.end());
+        overwrites_.match(found->second.site, found->second.position, shared_[callee]);
+      }
     uint32_t chain = 0;
     if (at.line != 0) {
       result_.module.chains.push_back({at, "CALL " + source_.tapes[callee].name});
       chain = static_cast<uint32_t>(result_.module.chains.size());
     }
     play(sink, callee, renaming, chain);
-    saved_[callee] = std::move(saved);
+    forwards_[callee] = std::move(played);
+  }
+
+  /// Copies a tensor that is overwritten before the gradient of the tape called at `at` reads it.
+  TensorId keep(const Sink& sink, TensorId id, const Location& at) {
+    Tensor record;
+    record.name = names_.make(source_.tensors[id].name + ".saved");
+    record.dtype = source_.tensors[id].dtype;
+    record.shape = source_.tensors[id].shape;
+    record.owner = owner_;
+    record.location = source_.tensors[id].location;
+    const auto copy = static_cast<TensorId>(result_.module.tensors.size());
+    result_.module.tensors.push_back(std::move(record));
+    Command command = make_command(op_info(Opcode::Copy));
+    command.push_operand(copy);
+    command.push_operand(id);
+    emit(sink, command, at);
+    return copy;
   }
 
   /// The tensor that stands for a private one at the present site: its own record the first time, a new one afterwards.
@@ -166,6 +209,13 @@ class Inliner {
     return decoded_[tape];
   }
 
+  /// What the gradient of a called tape reads, and where the CALL was.
+  struct Forward {
+    Renaming values;
+    uint32_t site = 0;
+    size_t position = 0;
+  };
+
   const Module& source_;
   TapeId entry_;
   TapeId owner_;  // id of the entry in the result
@@ -175,18 +225,32 @@ class Inliner {
   std::vector<std::vector<TensorId>> privates_;  // by tape
   std::vector<std::vector<PlacedCommand>> decoded_;
   std::vector<bool> ready_;
-  std::unordered_set<TensorId> used_;           // private records that stand for a site
-  std::unordered_map<TapeId, Renaming> saved_;  // by forward: saved values of its latest CALL
+  std::unordered_set<TensorId> used_;             // private records that stand for a site
+  std::unordered_map<TapeId, Forward> forwards_;  // the latest CALL of each tape
+  std::vector<std::vector<TensorId>> shared_;     // by gradient: what it and its forward find alike
+  Overwrites overwrites_;
+  Kept kept_;
+  uint32_t sites_ = 0;
 };
+
+/// Inlines, and once more when a CALL turns out to need copies.
+template <class Result>
+Result inlined(const Module& module, TapeId tape, bool alone, Result (Inliner::*result)()) {
+  Inliner first(module, tape, alone, {});
+  Result found = (first.*result)();
+  Kept kept = first.overwritten();
+  if (kept.empty()) return found;
+  return (Inliner(module, tape, alone, std::move(kept)).*result)();
+}
 
 }  // namespace
 
 Inlined inline_entry(const VerifiedModule& module, TapeId entry) {
-  return Inliner(module.module(), entry, true).entry_alone();
+  return inlined(module.module(), entry, true, &Inliner::result);
 }
 
 InlinedTape inline_calls(const Module& module, TapeId tape) {
-  return Inliner(module, tape, false).inside_module();
+  return inlined(module, tape, false, &Inliner::result_in_module);
 }
 
 }  // namespace tape
