@@ -17,8 +17,8 @@ NUMPY = {"f64": np.float64, "f32": np.float32, "f16": np.float16, "bf16": np.flo
 
 def to_bf16(values):
     """Rounds f32 values to nearest even on the bf16 grid."""
-    values = np.ascontiguousarray(values, dtype=np.float32)
-    bits = values.view(np.uint32).astype(np.uint64)
+    values = np.asarray(values, dtype=np.float32)
+    bits = np.ascontiguousarray(values).view(np.uint32).astype(np.uint64)
     rounded = ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16 << 16).astype(np.uint32).view(np.float32)
     return np.where(np.isnan(values), values, rounded).reshape(values.shape)
 

@@ -186,7 +186,7 @@ def arg_reductions():
 
 def others_product(values, axes):
     """For each element the product of the other elements of its group."""
-    axes = tuple(axis % values.ndim for axis in axes)
+    axes = tuple(sorted(axis % values.ndim for axis in axes))
     kept = [axis for axis in range(values.ndim) if axis not in axes]
     moved = np.transpose(values, kept + list(axes))
     flat = moved.reshape([values.shape[axis] for axis in kept] + [int(np.prod([values.shape[axis] for axis in axes]))])
@@ -198,7 +198,7 @@ def others_product(values, axes):
 
 def first_extremum(values, axes, sign):
     """1 at the first extremum of each group in row-major order over the reduced axes."""
-    axes = tuple(axis % values.ndim for axis in axes)
+    axes = tuple(sorted(axis % values.ndim for axis in axes))
     kept = [axis for axis in range(values.ndim) if axis not in axes]
     moved = np.transpose(values, kept + list(axes))
     flat = moved.reshape([values.shape[axis] for axis in kept] + [int(np.prod([values.shape[axis] for axis in axes]))])
