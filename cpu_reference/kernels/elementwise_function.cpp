@@ -12,6 +12,16 @@ double sigmoid64(double x) {
   const double e = std::exp(-std::fabs(x));
   return x < 0 ? e / (1 + e) : 1 / (1 + e);
 }
+/// x erfc(-x / sqrt 2) / 2. The lower tail is steep: the rounding error d of -x / sqrt 2 is put back to first order,
+/// erfc(z + d) = erfc(z) - 2 / sqrt(pi) e^(-z^2) d.
+double gelu64(double x) {
+  constexpr double half_high = 0x1.6a09e667f3bcdp-1, half_low = -0x1.bdd3413b26456p-55;  // sqrt(1/2)
+  const double z = -x * half_high;
+  const double d = __builtin_fma(-x, half_high, -z) - x * half_low;
+  const double steepness = 2 * std::numbers::inv_sqrtpi * std::exp(-z * z);
+  const double tail = std::erfc(z) - (steepness > 0 ? steepness * d : 0.0);
+  return x * (0.5 * tail);
+}
 double gelu_tanh64(double x) {
   const double u = std::sqrt(2 / std::numbers::pi) * (x + 0.044715 * (x * x * x));
   return x * sigmoid64(2 * u);
@@ -40,7 +50,7 @@ TAPE_WITH_F64(Tan, std::tan(x))
 TAPE_WITH_F64(Tanh, std::tanh(x))
 TAPE_WITH_F64(Sigmoid, sigmoid64(x))
 TAPE_WITH_F64(Erf, std::erf(x))
-TAPE_WITH_F64(Gelu, x*(0.5 * std::erfc(-x / std::numbers::sqrt2)))
+TAPE_WITH_F64(Gelu, gelu64(x))
 TAPE_WITH_F64(GeluTanh, gelu_tanh64(x))
 TAPE_WITH_F64(Silu, x* sigmoid64(x))
 TAPE_WITH_F64(Mish, mish64(x))
