@@ -149,7 +149,7 @@ class Planner {
       plan_->types[i].resize(at.ids.size());
       for_each_tensor(at, [&](size_t position, TensorId id, Access) {
         const Tensor& tensor = module().tensors[id];
-        plan_->types[i][position] = {tensor.name, capabilities_.storage(tensor.dtype), tensor.shape, true, true};
+        plan_->types[i][position] = {tensor.name, tensor.dtype, tensor.shape, true, true};
       });
     }
   }
@@ -186,7 +186,8 @@ class Planner {
       plan_->flops += times.back() * flops_of(at, plan_->types[i]);
       for_each_tensor(at, [&](size_t position, TensorId, Access access) {
         const OperandType& type = plan_->types[i][position];
-        const auto bytes = static_cast<double>(type.shape.elements()) * static_cast<double>(size_of(type.dtype));
+        const size_t each = size_of(capabilities_.storage(type.dtype));
+        const auto bytes = static_cast<double>(type.shape.elements()) * static_cast<double>(each);
         plan_->traffic += times.back() * bytes * (access == Access::Update ? 2 : 1);
       });
       if (!is_loop(at)) continue;

@@ -32,7 +32,7 @@ struct Plan {
 
   VerifiedModule module;                        // inlined: one tape
   std::vector<PlacedCommand> commands;          // of that tape
-  std::vector<std::vector<OperandType>> types;  // per command, parallel to Command::ids; dtypes as stored
+  std::vector<std::vector<OperandType>> types;  // per command, parallel to Command::ids; declared dtypes
   std::vector<uint32_t> matching;               // per command: REPEAT/WHILE -> its END and back; else its own index
   std::vector<Placement> tensors;               // by tensor id
   std::vector<Selection> selections;            // per command
