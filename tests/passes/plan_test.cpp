@@ -189,7 +189,8 @@ TEST(Plan, SizesAreThoseOfTheStorageDtype) {
   PlanningBackend backend(1 << 20, true);
   const auto plan = make_plan(verified(chain()), backend, {});
   EXPECT_EQ(plan->tensors[1].bytes, 8000u);
-  EXPECT_EQ(plan->types[0][0].dtype, DType::F64);
+  EXPECT_EQ(plan->types[0][0].dtype, DType::F32) << "kernels round to the declared dtype";
+  EXPECT_EQ(plan->traffic, 4 * 16000.0);
   EXPECT_EQ(plan->persistent_bytes, 16000u);
 }
 
