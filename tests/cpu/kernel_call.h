@@ -2,6 +2,7 @@
 // compare bits of two ways to compute the same command.
 #pragma once
 
+#include <algorithm>
 #include <cstring>
 #include <memory>
 #include <random>
@@ -99,6 +100,7 @@ class KernelCall {
   void run(unsigned threads = 1, Level level = Level::Base, bool canonical_matmul = false) {
     Call call;
     call.command = &command_;
+    std::copy(command_.ends.begin(), command_.ends.end(), call.ends.begin());
     call.operands = views_;
     call.accumulate = command_.accumulates();
     const std::unique_ptr<Pool> pool = make_pool(threads);
