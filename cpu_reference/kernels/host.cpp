@@ -11,6 +11,7 @@ namespace tape::cpu {
 namespace {
 
 constexpr int64_t kGrainBytes = 32768;
+constexpr int64_t kOrderGrain = 1024;  // rows; a shuffled one costs some 50 ns
 
 /// What choose leaves for `load`.
 struct LoadPlan {
@@ -28,52 +29,55 @@ Place normal(Place at, int64_t rows) {
   return at;
 }
 
-/// Copies rows [begin, end) of the batch, of which those from `real` on are zeros, into one destination.
-void load_rows(const LoadPlan& plan, const View& dst, const std::byte* column, Place cursor, int64_t stream_rows,
-               int64_t real, int64_t begin, int64_t end) {
-  const auto bytes = static_cast<size_t>(dst.elements / plan.rows) * size_of(dst.storage);
+/// Rows [begin, end) of the batch as rows of the stream.
+void order_rows(const LoadPlan& plan, Place cursor, int64_t stream_rows, int64_t* order, int64_t begin, int64_t end) {
   device::ShuffleKey key{};
   int64_t keyed_epoch = 0;
-  bool keyed = false;
   for (int64_t i = begin; i < end; ++i) {
-    std::byte* const to = dst.data + static_cast<size_t>(i) * bytes;
-    if (i >= real) {
-      std::memset(to, 0, bytes);
-      continue;
-    }
     const Place at = normal({cursor.epoch, cursor.row + i}, stream_rows);
-    int64_t row = at.row;
-    if (plan.shuffle != 0) {
-      if (!keyed || keyed_epoch != at.epoch) key = device::shuffle_key(plan.seed, at.epoch, stream_rows);
-      keyed = true;
-      keyed_epoch = at.epoch;
-      row = device::shuffled(key, row);
-    }
-    std::memcpy(to, column + static_cast<size_t>(row) * bytes, bytes);
+    order[i] = at.row;
+    if (plan.shuffle == 0) continue;
+    if (i == begin || keyed_epoch != at.epoch) key = device::shuffle_key(plan.seed, at.epoch, stream_rows);
+    keyed_epoch = at.epoch;
+    order[i] = device::shuffled(key, at.row);
   }
+}
+
+/// Copies the rows that `order` names, zeros for those past its end.
+void gather_rows(const LoadPlan& plan, const View& dst, const std::byte* column, std::span<const int64_t> order,
+                 Pool& pool) {
+  if (dst.elements == 0) return;
+  const auto bytes = static_cast<size_t>(dst.elements / plan.rows) * size_of(dst.storage);
+  pool.for_range(plan.rows, std::max<int64_t>(1, kGrainBytes / static_cast<int64_t>(bytes)),
+                 [&](int64_t begin, int64_t end) {
+                   for (int64_t i = begin; i < end; ++i) {
+                     std::byte* const to = dst.data + static_cast<size_t>(i) * bytes;
+                     if (static_cast<size_t>(i) < order.size())
+                       std::memcpy(to, column + static_cast<size_t>(order[static_cast<size_t>(i)]) * bytes, bytes);
+                     else
+                       std::memset(to, 0, bytes);
+                   }
+                 });
 }
 
 void load(const Call& call, Context& context) {
   const LoadPlan plan{call.ints[0], call.ints[1], call.ints[2], call.ints[3]};
-  if (call.traffic->stream == nullptr || call.traffic->stream->rows == 0)
-    throw Error(Code::Usage,
-                fmt::format("LOAD: nothing is bound to the stream of {}", call.traffic->cursor.tensor->name));
-  const auto stream_rows = static_cast<int64_t>(call.traffic->stream->rows);
-  int64_t* const cursor = call.traffic->cursor.as<int64_t>();
+  const Traffic& traffic = *call.traffic;
+  if (traffic.stream == nullptr || traffic.stream->rows == 0)
+    throw Error(Code::Usage, fmt::format("LOAD: nothing is bound to the stream of {}", traffic.cursor.tensor->name));
+  const auto stream_rows = static_cast<int64_t>(traffic.stream->rows);
+  int64_t* const cursor = traffic.cursor.as<int64_t>();
   const Place at{cursor[0], cursor[1]};
   if (at.row < 0 || at.row >= stream_rows)
     throw Fault(
-        fmt::format("{}[1] is {}, outside the {} rows bound", call.traffic->cursor.tensor->name, at.row, stream_rows));
+        fmt::format("{}[1] is {}, outside the {} rows bound", traffic.cursor.tensor->name, at.row, stream_rows));
   const int64_t real = plan.pad != 0 ? std::min(plan.rows, stream_rows - at.row) : plan.rows;
+  auto* const order = reinterpret_cast<int64_t*>(call.scratch);
+  context.pool->for_range(real, kOrderGrain,
+                          [&](int64_t begin, int64_t end) { order_rows(plan, at, stream_rows, order, begin, end); });
   const auto destinations = call.list(0);
-  for (size_t i = 0; i < destinations.size(); ++i) {
-    const View& dst = destinations[i];
-    if (dst.elements == 0) continue;
-    const auto bytes = dst.elements / plan.rows * static_cast<int64_t>(size_of(dst.storage));
-    context.pool->for_range(plan.rows, std::max<int64_t>(1, kGrainBytes / bytes), [&](int64_t begin, int64_t end) {
-      load_rows(plan, dst, call.traffic->stream->columns[i], at, stream_rows, real, begin, end);
-    });
-  }
+  for (size_t i = 0; i < destinations.size(); ++i)
+    gather_rows(plan, destinations[i], traffic.stream->columns[i], {order, static_cast<size_t>(real)}, *context.pool);
   if (const View& valid = call.operand(2); valid.data != nullptr) *valid.as<int64_t>() = real;
   const Place next = normal({at.epoch, at.row + real}, stream_rows);
   cursor[0] = next.epoch;
@@ -106,6 +110,7 @@ Kernel choose_Load(Call& call, const Context&) {
   const AttrValue* const seed = call.command->attr_if_present("shuffle_seed");
   const bool pad = call.command->attr_int("end") == 1;
   call.ints = {call.command->attr_int("rows"), pad, seed != nullptr, seed != nullptr ? seed->i : 0};
+  call.scratch_bytes = static_cast<uint64_t>(call.ints[0]) * sizeof(int64_t);
   return &load;
 }
 
