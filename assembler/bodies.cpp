@@ -102,6 +102,10 @@ void Assembler::assemble_lines(TapeId tape) {
   context_.tape = tape;
   context_.privates.clear();
   loc_.reset();
+  size_t lines = 0;
+  for (const Segment& segment : body.segments) lines += segment.lines.size();
+  context_.module.tapes[tape].lines.reserve(lines);
+  context_.module.tapes[tape].words.reserve(lines * 5);
   for (const Segment& segment : body.segments) {
     context_.visible = segment.visible;
     for (const Line& line : segment.lines) {

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 
 #include "opcodes/limits.h"
@@ -72,14 +73,21 @@ const Command& CommandParser::parse(Scan& scan, const Here& here) {
   names_.clear();
   named_.clear();
   new_names_.clear();
-  hints_ = {};
+  if (hints_.dtype || hints_.shape) hints_ = {};
+  named_seen_ = false;
   op_ = nullptr;
   try {
     start(mnemonic(scan));
     read_items(scan);
     assign();
+    fill_numbers();
+    if (known_signature()) {
+      settle_numbers();
+      return command_;
+    }
     fill_types();
     check_types();
+    if (!signature_.empty()) fitting_[signature_slot_] = signature_;
   } catch (Mistake& mistake) {
     if (op_ == nullptr && scan.at_name()) {  // an unknown op: what it would have written is not reported again
       items_.push_back({Item::Kind::Name, scan.name(), {}, 0, 0, {}});
@@ -127,7 +135,7 @@ void CommandParser::start(const OpInfo& op) {
     value.list.clear();
   }
   attribute_tokens_.assign(count, {});
-  attribute_values_.resize(count);
+  attribute_values_.assign(count, {});
 }
 
 void CommandParser::read_items(Scan& scan) {
@@ -137,15 +145,14 @@ void CommandParser::read_items(Scan& scan) {
       const Name name = scan.name();
       if (scan.peek() == '=') {
         scan.accept('=');
+        named_seen_ = true;
         read_named(scan, name);
         if (!scan.accept(',') && !scan.done() && !scan.at_name()) scan.expect(',', "between operands");
         continue;
       }
       scan.rewind(start);
     }
-    if (!named_.empty() || std::any_of(attribute_tokens_.begin(), attribute_tokens_.end(),
-                                       [](std::string_view token) { return !token.empty(); }))
-      scan.fail(prefix() + "operands stand before attributes");
+    if (named_seen_) scan.fail(prefix() + "operands stand before attributes");
     items_.push_back(read_item(scan));
     if (!scan.accept(',') && !scan.done() && !scan.at_name() && scan.peek() != '[')
       scan.expect(',', "between operands");
@@ -265,9 +272,15 @@ void CommandParser::read_attribute(Scan& scan, size_t at) {
   switch (attribute.type) {
     case AttrType::Bool:
     case AttrType::I32:
-    case AttrType::I64:
-      value.i = integer(scan, *context_, fmt::format("{}{}=", prefix(), attribute.name));
+    case AttrType::I64: {
+      const Value given = expression(scan, *context_);
+      if (given.is_float)
+        throw Mistake{scan.since(start),
+                      fmt::format("{}{}= wants an integer, got {}", prefix(), attribute.name, given.text()),
+                      {}};
+      value.i = given.i;
       break;
+    }
     case AttrType::Enum:
       read_enum(scan, attribute, value);
       break;
@@ -452,6 +465,42 @@ uint32_t CommandParser::resolve_tensor(Access access, const Name& name, bool gra
   throw wrong_name(*context_, name, "a tensor", prefix(), wanted_tensor);
 }
 
+/// Long tapes repeat a few kinds of commands on a few types: what was inferred once is not inferred again. Only for
+/// commands that declare nothing and whose rules look at nothing but types and attributes.
+bool CommandParser::known_signature() {
+  signature_.clear();
+  const auto& tensors = context_->module.tensors;
+  if (!new_names_.empty() || hints_.dtype || hints_.shape || op_->shape == ShapeRule::Load ||
+      op_->shape == ShapeRule::Store || command_.accumulates() || command_.ids.size() > 4)
+    return false;
+  signature_.push_back(row_of(*op_) << 8 | command_.ids.size());
+  for (const uint32_t end : command_.ends) signature_.push_back(end);
+  for (size_t i = 0; i < command_.ends.size(); ++i) {
+    for (const uint32_t id : command_.operand(i)) {
+      if (id == kAbsent || !command_.is_tensor(i)) {
+        signature_.push_back(id == kAbsent ? 0 : 1);
+        continue;
+      }
+      const Tensor& tensor = tensors[id];
+      signature_.push_back(uint64_t{2} + (static_cast<uint64_t>(tensor.dtype) << 8) +
+                           (static_cast<uint64_t>(tensor.shape.rank()) << 16));
+      for (const int64_t dim : tensor.shape.dims()) signature_.push_back(static_cast<uint64_t>(dim));
+    }
+  }
+  for (size_t i = 0; i < command_.attrs.size(); ++i) {
+    const AttrValue& value = command_.attrs[i];
+    if (!value.present) continue;
+    signature_.push_back(i << 32 | value.list.size() << 1 | (attribute_values_[i].is_float ? 1 : 0));
+    signature_.push_back(static_cast<uint64_t>(value.i));
+    signature_.push_back(std::bit_cast<uint64_t>(value.f));
+    for (const int64_t item : value.list) signature_.push_back(static_cast<uint64_t>(item));
+  }
+  uint64_t hash = 0;
+  for (const uint64_t word : signature_) hash = (hash ^ word) * 0x9E3779B97F4A7C15u;
+  signature_slot_ = hash >> 56;
+  return fitting_[signature_slot_] == signature_;
+}
+
 void CommandParser::fill_types() {
   const auto& tensors = context_->module.tensors;
   types_.clear();
@@ -471,6 +520,10 @@ void CommandParser::fill_types() {
       }
     }
   }
+}
+
+/// A Number is kept both ways until the type of the command is known.
+void CommandParser::fill_numbers() {
   for (size_t i = 0; i < command_.attrs.size(); ++i) {
     if (op_->attributes()[i].type != AttrType::Number || !command_.attrs[i].present) continue;
     const Value& value = attribute_values_[i];
@@ -525,7 +578,11 @@ void CommandParser::settle_numbers() {
   for (size_t i = 0; i < command_.attrs.size(); ++i) {
     AttrValue& value = command_.attrs[i];
     if (op_->attributes()[i].type != AttrType::Number || !value.present) continue;
-    const DType dtype = at < 0 ? DType::F64 : types_[static_cast<size_t>(at)].dtype;
+    const uint32_t id = at < 0 ? kAbsent : command_.ids[static_cast<size_t>(at)];
+    const auto& tensors = context_->module.tensors;
+    const DType dtype = at < 0                ? DType::F64
+                        : id < tensors.size() ? tensors[id].dtype
+                                              : types_[static_cast<size_t>(at)].dtype;
     if (is_float(dtype)) {
       value.i = 0;
       continue;

@@ -56,6 +56,8 @@ class CommandParser {
   [[nodiscard]] uint32_t resolve_tensor(Access access, const Name& name, bool gradient);
   [[nodiscard]] uint32_t resolve_other(const Name& name, SymbolKind kind, std::string_view noun);
 
+  [[nodiscard]] bool known_signature();
+  void fill_numbers();
   void fill_types();
   void apply_hints();
   void check_types();
@@ -75,6 +77,12 @@ class CommandParser {
   std::vector<std::pair<size_t, Item>> named_;      // optional operands
   std::vector<std::string_view> attribute_tokens_;  // per attribute: its value, empty when not given
   std::vector<Value> attribute_values_;             // per attribute, Number ones
+  bool named_seen_ = false;  // an attribute or optional operand was read: no positional one may follow
+  /// What a command that fitted was made of: its row, the types of its operands, its attributes. One equal to it fits.
+  using Signature = std::vector<uint64_t>;
+  std::vector<Signature> fitting_ = std::vector<Signature>(256);
+  Signature signature_;
+  size_t signature_slot_ = 0;
   Hints hints_;
   std::vector<Name> new_names_;
   std::vector<OperandType> types_;

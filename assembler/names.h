@@ -77,7 +77,7 @@ class NameTable {
     for (size_t at = name.hash & mask_;; at = (at + 1) & mask_) {
       const Slot& slot = slots_[at];
       if (slot.symbol.kind == SymbolKind::None) return nullptr;
-      if (slot.name.hash == name.hash && slot.name.text == name.text) return &slot.symbol;
+      if (slot.name.hash == name.hash && same(slot.name.text, name.text)) return &slot.symbol;
     }
   }
   /// Adds or replaces.
@@ -91,6 +91,13 @@ class NameTable {
     Name name;
     Symbol symbol;
   };
+  /// Names are short: a loop beats a call.
+  static bool same(std::string_view a, std::string_view b) {
+    if (a.size() != b.size()) return false;
+    for (size_t i = 0; i < a.size(); ++i)
+      if (a[i] != b[i]) return false;
+    return true;
+  }
   void grow();
   std::vector<Slot> slots_;
   size_t mask_ = 0, count_ = 0;

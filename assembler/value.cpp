@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <cstring>
@@ -186,6 +187,12 @@ std::string Value::text() const {
 }
 
 std::optional<std::string> parse_literal(std::string_view token, bool negative, Value& value) {
+  if (token.size() <= 18 && std::all_of(token.begin(), token.end(), is_digit) && !token.empty()) {  // the common case
+    int64_t plain = 0;
+    for (const char c : token) plain = plain * 10 + (c - '0');
+    value = Value::of(negative ? -plain : plain);
+    return std::nullopt;
+  }
   if (token == "inf" || token == "nan") {
     const double magnitude =
         token == "inf" ? std::numeric_limits<double>::infinity() : std::numeric_limits<double>::quiet_NaN();
