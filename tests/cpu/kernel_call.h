@@ -68,7 +68,18 @@ class KernelCall {
     view.tensor = records_.back().get();
     return push(view);
   }
-  KernelCall& absent() { return push(View{}); }
+  KernelCall& absent() {
+    push(View{});
+    command_.ids.back() = kAbsent;
+    return *this;
+  }
+  /// Looks at the memory of the i-th tensor as another shape, with strides in elements.
+  KernelCall& view(size_t i, const Shape& shape, std::vector<int64_t> strides) {
+    views_[i].shape = shape;
+    views_[i].elements = shape.elements();
+    std::copy(strides.begin(), strides.end(), views_[i].strides.begin());
+    return *this;
+  }
   /// The operands between these two are one list.
   KernelCall& begin_list() {
     in_list_ = true;
