@@ -43,8 +43,8 @@ class Player {
 
   void set(const std::string& name, const Values& values) {
     const TensorInfo info = machine.find(name).value();
-    HostArray array{DType::F64, info.shape, std::vector<std::byte>(values.size() * sizeof(double))};
-    std::memcpy(array.bytes.data(), values.data(), array.bytes.size());
+    const std::span<const std::byte> bytes = std::as_bytes(std::span(values));
+    HostArray array{DType::F64, info.shape, {bytes.begin(), bytes.end()}};
     if (info.dtype != DType::F64) {
       HostArray narrow{info.dtype, info.shape, std::vector<std::byte>(values.size() * size_of(info.dtype))};
       convert(array.bytes, DType::F64, narrow.bytes, info.dtype);
