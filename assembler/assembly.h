@@ -132,6 +132,8 @@ class Assembler final : private LineSink {
   // derive.cpp
   void declare_derivation(Scan& scan, const Here& here, Filling filling);
   void read_argument(Scan& scan, Derivation& derivation, std::span<const std::string_view> known);
+  void check_optimizer(const Derivation& derivation) const;
+  [[nodiscard]] TapeId differentiated(const Derivation& derivation) const;
   [[nodiscard]] bool ready(TapeId tape, std::vector<uint8_t>& seen) const;
   [[nodiscard]] bool derive_next();
   void derive(const Derivation& derivation, Filling filling);

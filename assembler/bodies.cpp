@@ -36,13 +36,18 @@ void Assembler::assemble_bodies() {
   }
   for (TapeId tape = 0; tape < bodies_.size(); ++tape)
     if (!bodies_[tape].done && bodies_[tape].filling == Filling::Body) assemble_body(tape);
-  if (reporter_.errors() > errors_before_) return;
+  const bool failed = reporter_.errors() > errors_before_;
   for (const auto& [derivation, done] : gradients_) {
-    if (!done)
-      reporter_.report(derivation.here,
-                       {derivation.name.text,
-                        fmt::format("{} cannot be derived: what it differentiates waits for it", derivation.name.text),
-                        {}});
+    if (done) continue;
+    try {
+      (void)differentiated(derivation);  // its name is checked even when nothing can be derived any more
+      if (!failed)
+        throw Mistake{derivation.name.text,
+                      fmt::format("{} cannot be derived: what it differentiates waits for it", derivation.name.text),
+                      {}};
+    } catch (const Mistake& mistake) {
+      if (!mistake.message.empty()) reporter_.report(derivation.here, mistake);
+    }
   }
 }
 

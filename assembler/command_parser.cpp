@@ -176,6 +176,10 @@ CommandParser::Item CommandParser::read_item(Scan& scan) {
     if (!is_reserved(item.name.text) && (symbol == nullptr || symbol->kind != SymbolKind::Constant)) return item;
     scan.rewind(start);
   }
+  const char first = scan.peek();
+  if (!is_class(first, kNameStart | kDigit) && first != '(' && first != '.' && first != '-' && first != '+')
+    scan.fail(scan.here().empty() ? prefix() + "expected an operand"
+                                  : fmt::format("{}expected an operand, found {}", prefix(), scan.here()));
   item.kind = Item::Kind::Number;
   item.value = expression(scan, *context_);
   item.token = scan.since(start);
@@ -294,15 +298,22 @@ void CommandParser::read_attribute(Scan& scan, size_t at) {
       read_int_list(scan, at, value);
       break;
     case AttrType::String: {
-      const std::string_view text = scan.string(fmt::format("{}=", attribute.name));
-      auto& strings = context_->module.strings;
-      const auto found = std::find(strings.begin(), strings.end(), text);
-      value.i = found - strings.begin();
-      if (found == strings.end()) strings.emplace_back(text);
+      value.i = string_id(scan.string(fmt::format("a text for {}=", attribute.name)));
       break;
     }
   }
   attribute_tokens_[at] = scan.since(start);
+}
+
+int64_t CommandParser::string_id(std::string_view text) {
+  auto& strings = context_->module.strings;
+  for (; known_strings_ < strings.size(); ++known_strings_) {
+    const Name name = Name::of(context_->sources.keep(strings[known_strings_]));
+    if (strings_.find(name) == nullptr) strings_.set(name, {SymbolKind::Tensor, known_strings_, {}});
+  }
+  if (const Symbol* known = strings_.find(Name::of(text))) return known->index;
+  strings.emplace_back(text);
+  return static_cast<int64_t>(strings.size() - 1);
 }
 
 std::string CommandParser::wanted_operands() const {

@@ -42,6 +42,7 @@ class CommandParser {
   [[nodiscard]] Item read_list(Scan& scan);
   void read_attribute(Scan& scan, size_t at);
   void read_int_list(Scan& scan, size_t at, AttrValue& value);
+  [[nodiscard]] int64_t string_id(std::string_view text);
   void read_enum(Scan& scan, const Attribute& attribute, AttrValue& value);
   [[noreturn]] void unknown_attribute(const Name& name) const;
 
@@ -68,6 +69,8 @@ class CommandParser {
 
   Context* context_;
   NameTable mnemonics_;  // spelling -> row
+  NameTable strings_;    // text -> index into Module::strings, of the first known_strings_
+  uint32_t known_strings_ = 0;
   Command command_;
   const OpInfo* op_ = nullptr;
   std::string_view mnemonic_;

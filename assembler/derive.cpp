@@ -62,6 +62,7 @@ void Assembler::declare_derivation(Scan& scan, const Here& here, Filling filling
       require("loss");
     } else {
       require("kind");
+      check_optimizer(derivation);
     }
   } catch (const Mistake&) {
     poison(derivation.name, here);
@@ -105,6 +106,29 @@ void Assembler::read_argument(Scan& scan, Derivation& derivation, std::span<cons
   }
   argument.token = scan.since(start);
   derivation.arguments.push_back(std::move(argument));
+}
+
+/// Its row exists, and takes the attributes it is given.
+void Assembler::check_optimizer(const Derivation& derivation) const {
+  const Derivation::Argument& kind = *derivation.find("kind");
+  const OpInfo* const op = kind.names.size() == 1 ? find_op(kind.names[0].text) : nullptr;
+  if (op == nullptr || !is_optimizer(*op)) {
+    std::vector<std::string> names;
+    for (const OpInfo& row : kOps)
+      if (is_optimizer(row)) names.push_back(lower(row.mnemonic));
+    throw Mistake{kind.token,
+                  fmt::format("no optimizer is named {}{}", kind.token,
+                              did_you_mean(lower(kind.token), {names.begin(), names.end()})),
+                  {}};
+  }
+  for (const Derivation::Argument& argument : derivation.arguments) {
+    const bool own = argument.key == "kind" || argument.key == "params" || argument.key == "lr" ||
+                     argument.key == "step" || argument.key == "master";
+    if (own) continue;
+    if (op->attribute(argument.key) < 0)
+      throw Mistake{argument.key, fmt::format("{} has no attribute {}=", op->mnemonic, argument.key), {}};
+    if (!argument.value) throw Mistake{argument.token, fmt::format("{}= wants a number", argument.key), {}};
+  }
 }
 
 bool Assembler::ready(TapeId tape, std::vector<uint8_t>& seen) const {
@@ -189,16 +213,19 @@ std::vector<TensorId> Assembler::tensors_of(const Derivation::Argument& argument
   return ids;
 }
 
+TapeId Assembler::differentiated(const Derivation& derivation) const {
+  const Derivation::Argument& of = *derivation.find("of");
+  if (of.names.size() != 1) throw Mistake{of.token, "of= wants one tape", {}};
+  const Symbol* const symbol = context_.globals.find(of.names[0]);
+  if (symbol != nullptr && symbol->kind == SymbolKind::Tape) return symbol->index;
+  throw wrong_name(context_, of.names[0], "a tape", "", [](SymbolKind kind) { return kind == SymbolKind::Tape; });
+}
+
 std::optional<Module> Assembler::gradient(const Derivation& derivation, const VerifiedModule& verified) {
   GradientSpec spec;
   spec.tape = derivation.tape;
   spec.location = Reporter::location(derivation.here, derivation.name.text);
-  const Derivation::Argument& of = *derivation.find("of");
-  if (of.names.size() != 1) throw Mistake{of.token, "of= wants one tape", {}};
-  const Symbol* const symbol = context_.globals.find(of.names[0]);
-  if (symbol == nullptr || symbol->kind != SymbolKind::Tape)
-    throw wrong_name(context_, of.names[0], "a tape", "", [](SymbolKind kind) { return kind == SymbolKind::Tape; });
-  spec.of = symbol->index;
+  spec.of = differentiated(derivation);
   spec.losses = tensors_of(*derivation.find("loss"), spec.of);
   if (const auto* wrt = derivation.find("wrt")) {
     const bool params =
@@ -228,17 +255,7 @@ std::optional<Module> Assembler::optimizer(const Derivation& derivation, const V
   spec.tape = derivation.tape;
   spec.name = std::string(derivation.name.text);
   spec.location = Reporter::location(derivation.here, derivation.name.text);
-  const Derivation::Argument& kind = *derivation.find("kind");
-  const OpInfo* const op = kind.names.size() == 1 ? find_op(kind.names[0].text) : nullptr;
-  if (op == nullptr || !is_optimizer(*op)) {
-    std::vector<std::string> names;
-    for (const OpInfo& row : kOps)
-      if (is_optimizer(row)) names.push_back(lower(row.mnemonic));
-    throw Mistake{kind.token,
-                  fmt::format("no optimizer is named {}{}", kind.token,
-                              did_you_mean(lower(kind.token), {names.begin(), names.end()})),
-                  {}};
-  }
+  const OpInfo* const op = find_op(derivation.find("kind")->names[0].text);
   spec.kind = op->opcode;
   const auto& tensors = context_.module.tensors;
   const auto* params = derivation.find("params");
@@ -268,9 +285,6 @@ std::optional<Module> Assembler::optimizer(const Derivation& derivation, const V
       continue;
     }
     if (argument.key == "kind" || argument.key == "params" || argument.key == "lr" || argument.key == "step") continue;
-    if (op->attribute(argument.key) < 0)
-      throw Mistake{argument.token, fmt::format("{} has no attribute {}=", op->mnemonic, argument.key), {}};
-    if (!argument.value) throw Mistake{argument.token, fmt::format("{}= wants a number", argument.key), {}};
     spec.attributes.emplace_back(argument.key, argument.value->as_double());
   }
   return derive_optimizer(verified, spec, reporter_.diagnostics());

@@ -108,8 +108,12 @@ std::string checked_path(std::string_view path, const std::string& folder, const
   if (!is_inner_path(path)) throw Mistake{token, fmt::format("the path {} leaves its folder", path), {}};
   const fs::path full = fs::path(folder) / path;
   std::error_code error;
-  const fs::path real = fs::weakly_canonical(full, error);
-  const fs::path base = error ? fs::path() : fs::weakly_canonical(root.empty() ? fs::path(".") : fs::path(root), error);
+  const auto resolved = [&](const fs::path& of) {
+    const fs::path absolute = error ? fs::path() : fs::absolute(of, error);
+    return error ? fs::path() : fs::weakly_canonical(absolute, error);
+  };
+  const fs::path real = resolved(full);
+  const fs::path base = resolved(root.empty() ? fs::path(".") : fs::path(root));
   if (error) throw Mistake{token, fmt::format("cannot resolve {}: {}", path, error.message()), {}};
   const auto mismatch = std::mismatch(base.begin(), base.end(), real.begin(), real.end());
   if (mismatch.first != base.end() && !(mismatch.first->empty() && std::next(mismatch.first) == base.end()))
@@ -411,7 +415,7 @@ void Preprocessor::include(Scan& scan, const Here& here) {
     const std::string& from = context_.sources.file(here.line->file).folder;
     name = checked_path(path, from, root_, scan.since(start));
     const auto content = read_text(name);
-    if (!content) throw Mistake{scan.since(start), fmt::format("cannot read {}", name), {}};
+    if (!content) throw Mistake{scan.since(start), fmt::format("cannot read {}", path), {}};
     text = *content;
     folder = std::filesystem::path(name).parent_path().string();
     identity = name;
@@ -419,7 +423,7 @@ void Preprocessor::include(Scan& scan, const Here& here) {
   const std::string_view token = scan.since(start);
   scan.expect_end("the file");
   if (std::find(open_files_.begin(), open_files_.end(), identity) != open_files_.end())
-    throw Mistake{token, fmt::format("{} includes itself", name), {}};
+    throw Mistake{token, fmt::format("{} includes itself", token), {}};
   if (static_cast<int64_t>(open_files_.size()) > limits::max_include_depth)
     throw Mistake{
         token, fmt::format("includes nest deeper than {} (max_include_depth)", limits::max_include_depth), {}};

@@ -67,7 +67,12 @@ class Scan {
   [[nodiscard]] std::string_view here();
   [[nodiscard]] const char* position() const { return p_; }
   void rewind(const char* to) { p_ = to; }
-  [[nodiscard]] std::string_view since(const char* from) const { return {from, static_cast<size_t>(p_ - from)}; }
+  /// What was read since, without blanks at its end.
+  [[nodiscard]] std::string_view since(const char* from) const {
+    const char* end = p_;
+    while (end > from && is_class(end[-1], kBlank)) --end;
+    return {from, static_cast<size_t>(end - from)};
+  }
   /// The line without its comment from here on.
   [[nodiscard]] std::string_view rest();
   [[nodiscard]] Sources& sources() { return *sources_; }

@@ -1,7 +1,12 @@
 // Lines and the way back from a pasted line to the file: places are always those of the file the user wrote.
 #include "assembler/source.h"
 
+#include <fmt/format.h>
+
 #include <cstring>
+#include <functional>
+
+#include "assembler/scan.h"
 
 namespace tape::text {
 namespace {
@@ -24,12 +29,19 @@ Spot step_back(const Line& line, size_t offset, size_t width) {
   return {&paste.origin, static_cast<size_t>(static_cast<int64_t>(offset) + shift), width};
 }
 
+/// One past the last character before the comment: where something is missing at the end of a line.
+size_t code_end(std::string_view text) {
+  size_t end = code_length(text);
+  while (end > 0 && (text[end - 1] == ' ' || text[end - 1] == '\t')) --end;
+  return end;
+}
+
 Spot spot_of(const Line& line, std::string_view token) {
   const char* const begin = line.text.data();
   const std::less_equal<const char*> before;
   const bool inside =
       token.data() != nullptr && before(begin, token.data()) && before(token.data(), begin + line.text.size());
-  Spot spot{&line, inside ? static_cast<size_t>(token.data() - begin) : line.text.size(), token.size()};
+  Spot spot{&line, inside ? static_cast<size_t>(token.data() - begin) : code_end(line.text), token.size()};
   if (!inside || spot.width == 0) spot.width = 1;
   while (spot.line->paste != nullptr) spot = step_back(*spot.line, spot.offset, spot.width);
   return spot;
@@ -87,9 +99,27 @@ Location Reporter::location(const Here& here, std::string_view token) {
   return {spot.line->file, spot.line->number, static_cast<uint32_t>(spot.offset + 1), here.chain};
 }
 
+void Reporter::add_chain(uint32_t chain, Diagnostic& diagnostic) const {
+  constexpr size_t kShown = 6;
+  std::vector<uint32_t> links;
+  for (; chain != 0; chain = (*chains_)[chain - 1].at.chain) links.push_back(chain);
+  for (size_t i = 0; i < links.size(); ++i) {
+    if (i == kShown && links.size() > kShown + 1) {  // the outermost one is the user's own line: show that too
+      i = links.size() - 1;
+      diagnostic.notes.push_back(note({}, fmt::format("and through {} more", i - kShown)));
+    }
+    const ChainLink& link = (*chains_)[links[i] - 1];
+    diagnostic.notes.push_back(note(link.at, "in " + link.what));
+  }
+}
+
 void Reporter::report(const Here& here, const Mistake& mistake) {
   const Spot spot = spot_of(*here.line, mistake.token);
   Diagnostic diagnostic = note(location(here, mistake.token), mistake.message);
+  // A mistake in a body that is expanded often is one mistake.
+  if (!seen_.insert(fmt::format("{}:{}:{}:{}", diagnostic.file, diagnostic.line, diagnostic.column, mistake.message))
+           .second)
+    return;
   diagnostic.severity = Severity::Error;
   diagnostic.width = static_cast<uint32_t>(spot.width);
   diagnostic.notes = mistake.notes;
@@ -101,8 +131,7 @@ void Reporter::report(const Here& here, const Mistake& mistake) {
     pasted.message = "it reads: " + std::string(here.line->text.substr(from, 200));
     diagnostic.notes.push_back(std::move(pasted));
   }
-  for (uint32_t chain = here.chain; chain != 0; chain = (*chains_)[chain - 1].at.chain)
-    diagnostic.notes.push_back(note((*chains_)[chain - 1].at, "in " + (*chains_)[chain - 1].what));
+  add_chain(here.chain, diagnostic);
   diagnostics_->add(std::move(diagnostic));
 }
 

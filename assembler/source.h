@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <unordered_set>
 #include <vector>
 
 #include "vm/diagnostics.h"
@@ -90,9 +91,11 @@ class Reporter {
 
  private:
   [[nodiscard]] std::string_view source_line(const Location& at) const;
+  void add_chain(uint32_t chain, Diagnostic& diagnostic) const;
   const Sources* sources_;
   const std::vector<ChainLink>* chains_;
   Diagnostics* diagnostics_;
+  std::unordered_set<std::string> seen_;
 };
 
 }  // namespace tape::text

@@ -105,6 +105,7 @@ std::vector<std::byte> Assembler::file_values(Scan& scan, const Here& here, DTyp
   const size_t colon = spec.rfind(':');
   const bool keyed = colon != std::string_view::npos && spec.substr(0, colon).find('.') != std::string_view::npos;
   const std::string path = checked_path(keyed ? spec.substr(0, colon) : spec, folder, options_.include_root, token);
+  if (!std::filesystem::exists(path)) throw Mistake{token, fmt::format("cannot read {}", spec), {}};
   try {
     const HostArray array = io::read_array(keyed ? path + std::string(spec.substr(colon)) : path);
     if (array.shape != shape)
