@@ -71,6 +71,8 @@ TEST_P(BadGolden, ReportsWhatItExpects) {
 
 const auto name_of_file = [](const auto& file) { return test_name(file.param); };
 INSTANTIATE_TEST_SUITE_P(Files, Golden, testing::ValuesIn(files(false)), name_of_file);
+INSTANTIATE_TEST_SUITE_P(Samples, Golden, testing::Values("samples/xor.tape", "samples/linear_regression.tape"),
+                         name_of_file);
 INSTANTIATE_TEST_SUITE_P(Files, BadGolden, testing::ValuesIn(files(true)), name_of_file);
 
 TEST(Coverage, EveryOpHasAGoldenFile) {
