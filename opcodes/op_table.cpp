@@ -1,5 +1,4 @@
 // kOps, expanded from opcodes.def, and its look-ups.
-#include <algorithm>
 #include <array>
 #include <cctype>
 #include <limits>
@@ -84,6 +83,14 @@ constexpr bool ascending() {
 }
 static_assert(ascending(), "opcodes.def: codes must be unique, ascending and not 0");
 
+/// Row + 1 of every code up to the last one, 0 for codes that name no row.
+constexpr auto kRows = [] {
+  std::array<uint16_t, static_cast<size_t>(kTable[std::size(kTable) - 1].opcode) + 1> rows{};
+  for (size_t i = 0; i < std::size(kTable); ++i)
+    rows[static_cast<size_t>(kTable[i].opcode)] = static_cast<uint16_t>(i + 1);
+  return rows;
+}();
+
 std::string upper(std::string_view text) {
   std::string result(text);
   for (char& c : result) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
@@ -95,10 +102,7 @@ std::string upper(std::string_view text) {
 constinit const std::span<const OpInfo> kOps{kTable};
 
 const OpInfo* find_op(uint16_t code) {
-  const auto at = std::lower_bound(std::begin(kTable), std::end(kTable), code, [](const OpInfo& op, uint16_t value) {
-    return static_cast<uint16_t>(op.opcode) < value;
-  });
-  return at != std::end(kTable) && static_cast<uint16_t>(at->opcode) == code ? at : nullptr;
+  return code < kRows.size() && kRows[code] != 0 ? &kTable[kRows[code] - 1] : nullptr;
 }
 
 const OpInfo* find_op(std::string_view mnemonic) {

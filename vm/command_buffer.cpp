@@ -37,6 +37,35 @@ bool may_be_absent(OperandKind kind) {
   return kind == OperandKind::Immediate || kind == OperandKind::Optional;
 }
 
+/// What the walks over a row need to know of it, worked out once.
+struct Layout {
+  uint8_t fixed = 0;      // operands that are one word each
+  bool lists = false;     // has variable lists
+  int8_t immediate = -1;  // position of the operand an immediate may replace
+  int8_t imm = -1;        // position of the attribute imm
+};
+Layout layout_of(const OpInfo& op) {
+  Layout layout;
+  for (size_t i = 0; i < op.operands().size(); ++i) {
+    const OperandKind kind = op.operands()[i].kind;
+    if (is_list(kind))
+      layout.lists = true;
+    else
+      ++layout.fixed;
+    if (kind == OperandKind::Immediate) layout.immediate = static_cast<int8_t>(i);
+  }
+  layout.imm = static_cast<int8_t>(op.attribute("imm"));
+  return layout;
+}
+const Layout& layout(const OpInfo& op) {
+  static const std::vector<Layout> table = [] {
+    std::vector<Layout> rows;
+    for (const OpInfo& row : kOps) rows.push_back(layout_of(row));
+    return rows;
+  }();
+  return table[row_of(op)];
+}
+
 /// How many ids of this kind the module has.
 size_t count_of(OperandKind kind, const Module& module) {
   switch (kind) {
@@ -188,8 +217,7 @@ class Reader {
   /// Fixed operands come first, then the lists; ids are kept in row order.
   bool operands(Command& command) {
     const std::span<const Operand> row = command.op->operands();
-    size_t fixed = 0;
-    for (const Operand& operand : row) fixed += is_list(operand.kind) ? 0 : 1;
+    const size_t fixed = layout(*command.op).fixed;
     if (left() < fixed) return too_short("its operands");
     size_t fixed_at = at_;
     at_ += fixed;
@@ -217,7 +245,6 @@ class Reader {
     if (left() < 1) return too_short("its attribute mask");
     const uint32_t mask = words_[at_++];
     if ((mask >> row.size()) != 0) return fail(fmt::format("attribute mask {:#x} has bits beyond the row", mask));
-    const bool float_number = number_is_float(command, module_);
     for (size_t i = 0; i < row.size(); ++i) {
       if ((mask >> i & 1u) == 0) {
         if (row[i].required) return fail(fmt::format("attribute {}= is missing", row[i].name));
@@ -225,6 +252,7 @@ class Reader {
       }
       AttrValue& value = command.attrs[i];
       value.present = true;
+      const bool float_number = row[i].type != AttrType::Number || number_is_float(command, module_);
       if (!attribute(row[i], float_number, value)) return false;
       if (!is_stored(row[i], value)) return fail(fmt::format("attribute {}= stores its default", row[i].name));
     }
@@ -303,14 +331,14 @@ class Reader {
 
   /// An immediate stands exactly where the last source is absent.
   bool immediate(const Command& command) {
-    const std::span<const Operand> row = command.op->operands();
-    for (size_t i = row.size(); i-- > 0;) {
-      if (row[i].kind != OperandKind::Immediate) continue;
-      const bool given = command.id(i) != kAbsent;
-      const bool imm = command.has_attr("imm");
-      if (given && imm) return fail(fmt::format("both operand {} and imm= are given", row[i].name));
-      if (!given && !imm) return fail(fmt::format("operand {} is absent without imm=", row[i].name));
-    }
+    const Layout& row = layout(*command.op);
+    if (row.immediate < 0) return true;
+    const auto at = static_cast<size_t>(row.immediate);
+    const bool given = command.id(at) != kAbsent;
+    const bool imm = row.imm >= 0 && command.attrs[static_cast<size_t>(row.imm)].present;
+    const std::string_view name = command.op->operands()[at].name;
+    if (given && imm) return fail(fmt::format("both operand {} and imm= are given", name));
+    if (!given && !imm) return fail(fmt::format("operand {} is absent without imm=", name));
     return true;
   }
 
@@ -373,18 +401,18 @@ bool encode(const Command& command, const Module& module, std::vector<uint32_t>&
   const size_t start = words.size();
   words.push_back(0);
   const std::span<const Operand> row = command.op->operands();
-  bool lists = false;
-  for (size_t i = 0; i < row.size(); ++i) {
-    if (is_list(row[i].kind))
-      lists = true;
-    else
-      words.push_back(command.id(i));
-  }
-  for (size_t i = 0; lists && i < row.size(); ++i) {
-    if (!is_list(row[i].kind)) continue;
-    const std::span<const uint32_t> ids = command.operand(i);
-    words.push_back(static_cast<uint32_t>(ids.size()));
-    words.insert(words.end(), ids.begin(), ids.end());
+  const Layout& shape = layout(*command.op);
+  if (!shape.lists) {
+    words.insert(words.end(), command.ids.begin(), command.ids.end());
+  } else {
+    for (size_t i = 0; i < row.size(); ++i)
+      if (!is_list(row[i].kind)) words.push_back(command.id(i));
+    for (size_t i = 0; i < row.size(); ++i) {
+      if (!is_list(row[i].kind)) continue;
+      const std::span<const uint32_t> ids = command.operand(i);
+      words.push_back(static_cast<uint32_t>(ids.size()));
+      words.insert(words.end(), ids.begin(), ids.end());
+    }
   }
   const std::span<const Attribute> attributes = command.op->attributes();
   bool ok = true;
