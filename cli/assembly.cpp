@@ -95,14 +95,7 @@ void dis_options(po::options_description& options) {
 int dis_command(const Arguments& arguments) {
   want_positional(arguments, 1, 1, "one FILE");
   const Source source = open_source(arguments.positional[0]);
-  const std::string output = arguments.text("output", "-");
-  DisassembleOptions options;
-  options.plain = arguments.flag("plain");
-  const std::string sidecar = output + ".data";
-  if (output != "-") options.sidecar = std::filesystem::path(sidecar).filename().string();
-  const Disassembly result = disassemble(source.assembly.module, options);
-  if (!result.sidecar.empty()) io::write_file(sidecar, std::span<const std::byte>(result.sidecar));
-  write_output(output, result.text);
+  write_text(source.assembly.module, arguments.text("output", "-"), arguments.flag("plain"));
   return 0;
 }
 

@@ -43,7 +43,8 @@ std::string op_list() {
 
 std::string words_of(const Subcommand& command) {
   std::string words;
-  for (const auto& option : options_of(command).options()) words += fmt::format(" --{}", option->long_name());
+  const po::options_description options = options_of(command);
+  for (const auto& option : options.options()) words += fmt::format(" --{}", option->long_name());
   return words;
 }
 
@@ -75,7 +76,8 @@ std::string fish_completion() {
   std::string text;
   for (const Subcommand& command : commands()) {
     text += fmt::format("complete -c tape -n __fish_use_subcommand -f -a {} -d '{}'\n", command.name, command.summary);
-    for (const auto& option : options_of(command).options())
+    const po::options_description options = options_of(command);
+    for (const auto& option : options.options())
       text += fmt::format("complete -c tape -n '__fish_seen_subcommand_from {}' -l {}\n", command.name,
                           option->long_name());
   }

@@ -17,8 +17,9 @@ namespace tape::cli {
 namespace {
 
 struct Named {
-  std::string name;
+  std::string name;  // what the Machine calls it, once resolved
   std::string spec;
+  std::string given;  // what the user called it
 };
 struct Expected {
   std::string name;
@@ -47,7 +48,7 @@ std::vector<Named> named_options(const Arguments& arguments, const char* option)
   std::vector<Named> result;
   for (const std::string& text : arguments.list(option)) {
     const auto [name, spec] = split_assignment(text, fmt::format("--{}", option).c_str());
-    result.push_back({name, spec});
+    result.push_back({name, spec, name});
   }
   return result;
 }
@@ -100,6 +101,10 @@ class Run {
     if (order != "fast" && order != "canonical")
       usage_error(fmt::format("--order is fast or canonical, not {}", order));
     canonical_ = order == "canonical";
+    const std::string repeat = arguments.text("repeat", "1");
+    const bool digits =
+        !repeat.empty() && repeat.size() < 19 && repeat.find_first_not_of("0123456789") == std::string::npos;
+    if (!digits && repeat != "epoch") usage_error(fmt::format("--repeat wants a number or epoch, got `{}`", repeat));
     const std::string save = arguments.text("save");
     if (!save.empty() && !save.ends_with(".npz")) usage_error(fmt::format("--save writes .npz, not {}", save));
     const std::string backend = arguments.text("backend", "auto");
@@ -318,9 +323,6 @@ class Run {
       runs_ = static_cast<uint64_t>(std::ceil(rows / streams[0].second));
       return;
     }
-    const bool digits =
-        !repeat.empty() && repeat.size() < 19 && repeat.find_first_not_of("0123456789") == std::string::npos;
-    if (!digits) usage_error(fmt::format("--repeat wants a number or epoch, got `{}`", repeat));
     runs_ = std::stoull(repeat);
   }
 
@@ -429,7 +431,7 @@ class Run {
 
   int finish() {
     Outputs outputs;
-    for (const Named& output : outputs_) outputs.add(output.name, output.spec, value_of(output.name));
+    for (const Named& output : outputs_) outputs.add(output.given, output.spec, value_of(output.name));
     nlohmann::json values = nlohmann::json::object();
     std::string small;
     if (outputs_.empty() && expected_.empty())

@@ -105,15 +105,22 @@ void write_output(const std::string& path, std::string_view text) {
     io::write_file(path, text);
 }
 
+void write_text(const Module& module, const std::string& path, bool plain) {
+  DisassembleOptions options;
+  options.plain = plain;
+  // Large data goes beside a file; a pipe or device has no beside, so there the text holds all of it.
+  std::error_code error;
+  const std::filesystem::file_status status = std::filesystem::status(path, error);
+  const bool file = path != "-" && (!std::filesystem::exists(status) || std::filesystem::is_regular_file(status));
+  const std::string sidecar = path + ".data";
+  if (file) options.sidecar = std::filesystem::path(sidecar).filename().string();
+  const Disassembly text = disassemble(module, options);
+  if (!text.sidecar.empty()) io::write_file(sidecar, std::span<const std::byte>(text.sidecar));
+  write_output(path, text.text);
+}
+
 void write_module(const Module& module, const std::string& path, bool as_text, bool force) {
-  if (as_text) {
-    DisassembleOptions options;
-    const std::string sidecar = path + ".data";
-    if (path != "-") options.sidecar = std::filesystem::path(sidecar).filename().string();
-    const Disassembly text = disassemble(module, options);
-    if (!text.sidecar.empty()) io::write_file(sidecar, std::span<const std::byte>(text.sidecar));
-    return write_output(path, text.text);
-  }
+  if (as_text) return write_text(module, path, true);
   if (path == "-" && !force && is_terminal(STDOUT_FILENO))
     usage_error("binary is not written to a terminal; -o FILE names a file, -f forces it");
   const std::vector<std::byte> bytes = encode_module(module);

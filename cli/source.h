@@ -27,8 +27,9 @@ struct Source {
 /// The tape of that name, or the default entry when it is empty; throws Error(Usage) with the list.
 [[nodiscard]] TapeId entry_of(const VerifiedModule& module, const std::string& name);
 
-/// Writes a module as text (`path` ends with .tape, or is "-" and `force_text`) or binary. Binary does not go to a
-/// terminal unless `force`.
+/// Writes a module as text; data above limits::max_inline_blob goes to PATH.data.
+void write_text(const Module& module, const std::string& path, bool plain);
+/// Writes a module as plain text or as binary, which does not go to a terminal unless `force`.
 void write_module(const Module& module, const std::string& path, bool as_text, bool force);
 /// Text or bytes to a file or, for "-", to stdout.
 void write_output(const std::string& path, std::string_view text);
