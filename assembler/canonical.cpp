@@ -86,6 +86,20 @@ std::vector<uint32_t> canonical_ids(const Module& module) {
   return ids;
 }
 
+std::vector<TapeId> body_order(const Module& module) {
+  std::vector<TapeId> order;
+  std::vector<bool> listed(module.tapes.size());
+  for (TapeId tape = 0; tape < module.tapes.size(); ++tape) {
+    const auto first = static_cast<ptrdiff_t>(order.size());
+    for (TapeId at = tape; at < module.tapes.size() && !listed[at]; at = module.tapes[at].gradient_of) {
+      listed[at] = true;
+      order.push_back(at);
+    }
+    std::reverse(order.begin() + first, order.end());
+  }
+  return order;
+}
+
 void walk_ids(std::vector<uint32_t>& words, const RawWords& raw, const std::function<void(uint32_t&)>& tensor,
               const std::function<void(uint32_t&)>& string) {
   auto next_raw = raw.begin();

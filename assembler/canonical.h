@@ -17,6 +17,10 @@ using RawWords = std::vector<std::pair<uint32_t, uint32_t>>;
 /// Canonical position of each tensor.
 [[nodiscard]] std::vector<uint32_t> canonical_ids(const Module& module);
 
+/// The order in which bodies without derivations are read: a tape after the one it is the gradient of, whose saved
+/// values it names.
+[[nodiscard]] std::vector<TapeId> body_order(const Module& module);
+
 /// Calls `tensor` with each tensor id, `string` with each string id in the commands of a tape outside `raw`.
 /// Precondition: outside `raw` the words decode.
 void walk_ids(std::vector<uint32_t>& words, const RawWords& raw, const std::function<void(uint32_t&)>& tensor,

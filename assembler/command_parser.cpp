@@ -39,6 +39,11 @@ bool is_plain(std::string_view name) {
   return name.find(':') == std::string_view::npos;
 }
 
+/// Attributes that are written as an operand: MUL y, x, 0.5 and REPEAT 3.
+bool is_positional(std::string_view attribute) {
+  return attribute == "imm" || attribute == "count";
+}
+
 bool wanted_tensor(SymbolKind kind) {
   return kind == SymbolKind::Tensor;
 }
@@ -205,7 +210,7 @@ CommandParser::Item CommandParser::read_list(Scan& scan) {
 void CommandParser::unknown_attribute(const Name& name) const {
   std::vector<std::string_view> all{"dtype", "shape"};
   for (const Attribute& attribute : op_->attributes())
-    if (attribute.name != "imm") all.push_back(attribute.name);
+    if (!is_positional(attribute.name)) all.push_back(attribute.name);
   for (const Operand& operand : op_->operands())
     if (is_named(operand.kind)) all.push_back(operand.name);
   throw Mistake{name.text, fmt::format("{}no attribute {}={}", prefix(), name.text, did_you_mean(name.text, all)), {}};
@@ -213,7 +218,7 @@ void CommandParser::unknown_attribute(const Name& name) const {
 
 void CommandParser::read_named(Scan& scan, const Name& name) {
   const int at = op_->attribute(name.text);
-  if (at >= 0) {
+  if (at >= 0 && !is_positional(name.text)) {
     if (!attribute_tokens_[static_cast<size_t>(at)].empty())
       throw Mistake{name.text, fmt::format("{}{}= is given twice", prefix(), name.text), {}};
     return read_attribute(scan, static_cast<size_t>(at));
@@ -412,8 +417,6 @@ void CommandParser::take_immediate(size_t operand, const Item& item) {
   if (row.kind != OperandKind::Immediate)
     throw Mistake{item.token, fmt::format("{}{} is a tensor, not a number", prefix(), row.name), {}};
   const auto at = static_cast<size_t>(op_->attribute("imm"));
-  if (!attribute_tokens_[at].empty())
-    throw Mistake{item.token, fmt::format("{}both {} and imm= are given", prefix(), row.name), {}};
   command_.attrs[at].present = true;
   attribute_values_[at] = item.value;
   attribute_tokens_[at] = item.token;

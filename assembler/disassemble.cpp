@@ -61,12 +61,6 @@ class Disassembler {
     for (size_t i = 0; i < module_.streams.size(); ++i)
       set(context_.globals, module_.streams[i].name, SymbolKind::Stream, i);
     for (size_t i = 0; i < module_.sinks.size(); ++i) set(context_.globals, module_.sinks[i].name, SymbolKind::Sink, i);
-    for (TensorId id = 0; id < module_.tensors.size(); ++id) {  // saved values can be read from other tapes
-      const Tensor& record = module_.tensors[id];
-      if (record.role == Role::Saved && record.owner < module_.tapes.size())
-        set(context_.globals, context_.sources.keep(module_.tapes[record.owner].name + ':' + record.name),
-            SymbolKind::Tensor, id);
-    }
     for (const TensorId id : owned_[0]) set(context_.globals, module_.tensors[id].name, SymbolKind::Tensor, id);
   }
 
@@ -265,7 +259,8 @@ class Disassembler {
 
   std::vector<std::string> tape_bodies() {
     std::vector<std::string> bodies;
-    for (TapeId tape = 0; tape < module_.tapes.size(); ++tape) bodies.push_back(body(tape));
+    bodies.resize(module_.tapes.size());
+    for (const TapeId tape : body_order(module_)) bodies[tape] = body(tape);
     return bodies;
   }
 
@@ -273,8 +268,12 @@ class Disassembler {
     const Tape& tape = module_.tapes[id];
     context_.tape = kNone;  // nothing is to be declared here
     context_.privates.clear();
-    for (const TensorId owned : owned_[id + 1])
+    for (const TensorId owned : owned_[id + 1]) {
+      if (module_.tensors[owned].role == Role::Saved)  // its gradient can read it from here on
+        context_.globals.set(Name::of(context_.sources.keep(tape.name + ':' + module_.tensors[owned].name)),
+                             {SymbolKind::Tensor, owned, {}});
       context_.privates.set(Name::of(module_.tensors[owned].name), {SymbolKind::Tensor, owned, {}});
+    }
     std::string text;
     std::string indent = "  ";
     size_t line = 0;

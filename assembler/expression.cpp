@@ -74,8 +74,8 @@ class Expression {
     const bool minus = scan_.peek() == '-';
     if (minus || scan_.peek() == '+') {
       scan_.accept(scan_.peek());
-      if (scan_.position() != nullptr && scan_.here().data() != scan_.position())
-        scan_.fail("a sign stands right before its number");
+      const char* const after = scan_.position();
+      if (scan_.here().data() != after) scan_.fail("a sign stands right before its number");
     }
     if (negative != nullptr) *negative = minus;
     if (!scan_.at_name()) return literal(minus, token);
