@@ -172,7 +172,7 @@ class Formatter {
                   const std::vector<bool>& blank) {
     const std::span<const std::string_view> all(tokens);
     row.kind = Row::Kind::Other;
-    if (tokens[0][0] != '.' && (tokens.size() == 1 || blank[1])) {
+    if (tokens[0][0] != '.' && is_word(tokens[0][0]) && (tokens.size() == 1 || blank[1])) {
       row.kind = Row::Kind::Command;
       row.columns = {std::string(tokens[0]), joined(all.subspan(1), blank, 1, false)};
       if (row.columns[1].empty()) row.columns.pop_back();
