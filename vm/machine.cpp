@@ -111,14 +111,15 @@ Machine::Machine(Machine&&) noexcept = default;
 Machine& Machine::operator=(Machine&&) noexcept = default;
 
 void Machine::load(std::string_view name, std::span<const std::byte> bytes) {
-  const machine::Slot& slot = impl_->slot(name);
+  machine::Slot& slot = impl_->slot(name);
   machine::require_loadable(*slot.tensor);
   machine::require_size(*slot.tensor, byte_size(*slot.tensor), bytes.size(), "bytes");
+  slot.changed = ++impl_->events;
   impl_->write(*slot.tensor, slot.address, bytes);
 }
 
 void Machine::load(std::string_view name, const HostArray& array) {
-  const machine::Slot& slot = impl_->slot(name);
+  machine::Slot& slot = impl_->slot(name);
   const Tensor& tensor = *slot.tensor;
   machine::require_loadable(tensor);
   if (array.shape != tensor.shape)
@@ -126,9 +127,12 @@ void Machine::load(std::string_view name, const HostArray& array) {
                                          tensor.shape.text(), name_of(array.dtype), array.shape.text()));
   if (array.dtype == tensor.dtype) {
     machine::require_size(tensor, byte_size(tensor), array.bytes.size(), "bytes");
+    slot.changed = ++impl_->events;
     return impl_->write(tensor, slot.address, array.bytes);
   }
-  impl_->write(tensor, slot.address, convert_input(array, tensor.dtype, tensor.name).bytes);
+  const HostArray converted = convert_input(array, tensor.dtype, tensor.name);
+  slot.changed = ++impl_->events;
+  impl_->write(tensor, slot.address, converted.bytes);
 }
 
 void Machine::retrieve(std::string_view name, std::span<std::byte> bytes) {
@@ -192,11 +196,15 @@ Snapshot Machine::snapshot() {
 
 void Machine::restore(const Snapshot& snapshot) {
   for (const auto& [name, array] : snapshot.tensors) {
-    const machine::Slot& slot = impl_->slot(name);
-    if (array.shape == slot.tensor->shape && array.dtype == impl_->storage(slot.tensor->dtype))
-      impl_->backend->upload(slot.address, array.bytes);
-    else
+    machine::Slot& slot = impl_->slot(name);
+    if (array.shape != slot.tensor->shape || array.dtype != impl_->storage(slot.tensor->dtype)) {
       load(name, array);
+      continue;
+    }
+    // What is there already has not changed: a gradient that reads it still belongs to its forward.
+    if (impl_->read_stored(*slot.tensor, slot.address).bytes == array.bytes) continue;
+    slot.changed = ++impl_->events;
+    impl_->backend->upload(slot.address, array.bytes);
   }
   for (const auto& [name, position] : snapshot.sinks) {
     const auto at = impl_->sinks.find(name);

@@ -48,7 +48,8 @@ class Prepared {
  public:
   /// Plays the tape once and returns the number of this run (they count per Machine, from 1). `of_run`: for a gradient
   /// played as an entry, the run of its forward whose saved values it must read. Throws Fault after a fault, also when
-  /// those values are absent or were overwritten by a later run; the Machine stays usable.
+  /// those values are absent or were overwritten by a later run, or when the host or another tape has since changed a
+  /// tensor that the gradient reads where it is (inputs, parameters); the Machine stays usable.
   uint64_t run(uint64_t of_run = kLastRun);
   [[nodiscard]] const Plan& plan() const;
 

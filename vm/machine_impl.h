@@ -26,6 +26,7 @@ struct Slot {
   const Tensor* tensor = nullptr;  // the owner's record
   ModuleId owner = 0;
   std::byte* address = nullptr;
+  uint64_t changed = 0;  // the event that wrote it last (Impl::events)
 };
 
 struct BoundColumn {
@@ -80,6 +81,7 @@ struct Loaded {
   std::vector<SinkSlot*> sinks;                       // by sink id
   std::map<TensorId, std::unique_ptr<Buffer>> saved;  // storage of saved values, made when an entry needs it
   std::vector<uint64_t> saved_run;                    // by tape id: the run whose saved values are there; 0: none
+  std::vector<uint64_t> forward_event;                // by tape id: when it was last played as an entry; 0: never
   std::unique_ptr<Buffer> arena;                      // for the largest entry; made by the first prepare
   std::vector<Pin> pins;
   std::unique_ptr<Channel> channel;
@@ -90,6 +92,12 @@ struct Loaded {
 struct Planned {
   std::shared_ptr<const Plan> plan;
   std::vector<std::pair<const Pin*, TensorId>> pins;  // id in the plan's module
+};
+
+/// A persistent tensor that a gradient reads as its forward read it: it must not change between the two.
+struct Watched {
+  const Slot* slot = nullptr;
+  TapeId forward = kNone;
 };
 
 struct Playable {
@@ -104,9 +112,14 @@ struct Playable {
   std::vector<StreamSlot*> streams;  // LOADed
   std::vector<TapeId> reads_saved;   // forwards whose saved storage is read
   bool writes_saved = false;
+  bool is_forward = false;       // some gradient differentiates this tape
+  std::vector<Slot*> writes;     // persistent tensors that it changes
+  std::vector<Watched> watched;  // of gradients whose forward is another entry
 
   uint64_t run(uint64_t of_run);
   void check_saved(uint64_t of_run) const;
+  void check_watched() const;
+  [[noreturn]] void refuse(const std::string& message) const;
   /// Where a local of the plan has its bytes.
   [[nodiscard]] std::byte* local(TensorId id) const;
   [[noreturn]] void raise(const FaultRecord& record) const;
@@ -144,6 +157,7 @@ struct Impl {
   NameMap<SinkSlot*> sinks;
   TraceCallback on_trace;
   uint64_t runs = 0;
+  uint64_t events = 0;               // runs and loads by the host, in order
   std::vector<Playable*> playables;  // all alive; told when the Machine goes
   Cache cache;
 
@@ -169,6 +183,8 @@ struct Impl {
   void bind(Playable& playable, std::byte* arena, HostChannel& channel);
   [[nodiscard]] std::byte* bind_saved(Playable& playable, TensorId id, uint64_t bytes);
   void bind_streams(Playable& playable, Bindings& bindings) const;
+  void note_writes(Playable& playable);
+  void watch(Playable& playable) const;
 
   // machine_streams.cpp
   [[nodiscard]] StreamSlot& stream(std::string_view name);

@@ -128,6 +128,7 @@ std::unique_ptr<Loaded> make_loaded(Impl& machine, const VerifiedModule& verifie
   loaded->persistent = machine.backend->allocate(layout.bytes);
   loaded->slots.resize(module.tensors.size());
   loaded->saved_run.resize(module.tapes.size());
+  loaded->forward_event.resize(module.tapes.size());
   for (size_t i = 0; i < module.tensors.size(); ++i) {
     const Tensor& tensor = module.tensors[i];
     if (!is_persistent(tensor) || tensor.role == Role::Extern) continue;

@@ -52,6 +52,21 @@ std::vector<std::pair<const Pin*, TensorId>> pinned_in(const Inlined& inlined, T
   return found;
 }
 
+/// The tapes that playing `entry` plays, itself included.
+std::vector<bool> reached_from(const Module& module, TapeId entry) {
+  std::vector<bool> reached(module.tapes.size());
+  std::vector<TapeId> open{entry};
+  while (!open.empty()) {
+    const TapeId tape = open.back();
+    open.pop_back();
+    if (reached[tape]) continue;
+    reached[tape] = true;
+    for (const PlacedCommand& placed : commands_of(module, module.tapes[tape]))
+      if (placed.command.op->opcode == Opcode::Call) open.push_back(placed.command.id(0));
+  }
+  return reached;
+}
+
 std::string unplayable_text(const Module& module, TapeId tape, const TapeFacts& facts) {
   return fmt::format("tape {} cannot be played: {}", module.tapes[tape].name, facts.why_not);
 }
@@ -115,6 +130,46 @@ void Impl::bind_streams(Playable& playable, Bindings& bindings) const {
   }
 }
 
+/// The persistent tensors that an entry changes.
+void Impl::note_writes(Playable& playable) {
+  const Module& module = playable.planned.plan->module.module();
+  std::vector<bool> written(module.tensors.size());
+  for (const PlacedCommand& placed : playable.planned.plan->commands)
+    for (size_t i = 0; i < placed.command.op->operands().size(); ++i)
+      if (placed.command.is_tensor(i) && placed.command.access(i) != Access::Read)
+        for (const TensorId id : placed.command.operand(i))
+          if (id != kAbsent) written[id] = true;
+  for (TensorId id = 0; id < module.tensors.size(); ++id)
+    if (written[id] && is_persistent(module.tensors[id]))
+      playable.writes.push_back(playable.loaded != nullptr ? playable.loaded->slots[id]
+                                                           : &slot(module.tensors[id].name));
+}
+
+/// What the gradients of an entry read as their forward did, where that forward is another entry. Gradients are left
+/// out: a caller writes those in between by design.
+void Impl::watch(Playable& playable) const {
+  const Module& module = playable.loaded->module.module();
+  const std::vector<bool> reached = reached_from(module, playable.tape);
+  for (TapeId tape = 0; tape < module.tapes.size(); ++tape) {
+    const TapeId forward = module.tapes[tape].gradient_of;
+    if (forward == playable.tape) playable.is_forward = true;
+    const std::vector<TapeId>& reads = playable.reads_saved;
+    const bool saved = std::find(reads.begin(), reads.end(), forward) != reads.end();
+    if (forward == kNone || !reached[tape] || (reached[forward] && !saved)) continue;
+    std::vector<bool> seen(module.tensors.size());
+    for (const PlacedCommand& placed : commands_of(module, module.tapes[tape]))
+      for (size_t i = 0; i < placed.command.op->operands().size(); ++i)
+        if (placed.command.is_tensor(i) && placed.command.access(i) != Access::Write)
+          for (const TensorId id : placed.command.operand(i)) {
+            if (id == kAbsent || seen[id]) continue;
+            seen[id] = true;
+            const Tensor& tensor = module.tensors[id];
+            if (is_persistent(tensor) && tensor.role != Role::Grad)
+              playable.watched.push_back({playable.loaded->slots[id], forward});
+          }
+  }
+}
+
 void Impl::bind(Playable& playable, std::byte* arena, HostChannel& channel) {
   const Plan& plan = *playable.planned.plan;
   const Module& module = plan.module.module();
@@ -130,7 +185,11 @@ void Impl::bind(Playable& playable, std::byte* arena, HostChannel& channel) {
     else if (plan.tensors[id].segment == Segment::Persistent)
       bindings.tensors[id] = bind_saved(playable, id, plan.tensors[id].bytes);
   }
-  if (playable.loaded != nullptr) bind_streams(playable, bindings);
+  if (playable.loaded != nullptr) {
+    bind_streams(playable, bindings);
+    watch(playable);
+  }
+  note_writes(playable);
   playable.bindings = std::move(bindings);
   playable.executable = backend->prepare(playable.planned.plan, playable.bindings);
 }
@@ -190,19 +249,31 @@ std::byte* Playable::local(TensorId id) const {
   throw Error(Code::Usage, fmt::format("{}: tape {} never writes it", module.tensors[id].name, module.tapes[0].name));
 }
 
-void Playable::check_saved(uint64_t of_run) const {
+void Playable::refuse(const std::string& message) const {
   const Module& module = loaded->module.module();
   const std::string& name = module.tapes[tape].name;
-  const auto fault = [&](const std::string& message) {
-    throw Fault(fmt::format("{}: {}", name, message), name, 0, "", module.place(module.tapes[tape].location));
-  };
+  throw Fault(fmt::format("{}: {}", name, message), name, 0, "", module.place(module.tapes[tape].location));
+}
+
+void Playable::check_saved(uint64_t of_run) const {
+  const Module& module = loaded->module.module();
   for (const TapeId forward : reads_saved) {
     const uint64_t there = loaded->saved_run[forward];
     const std::string& of = module.tapes[forward].name;
-    if (there == 0) fault(fmt::format("the values that tape {0} saves are absent: play {0} first, as an entry", of));
+    if (there == 0) refuse(fmt::format("the values that tape {0} saves are absent: play {0} first, as an entry", of));
     if (of_run != kLastRun && there != of_run)
-      fault(fmt::format("the values that tape {0} saved in run {1} are gone: those of its run {2} are there", of,
-                        of_run, there));
+      refuse(fmt::format("the values that tape {0} saved in run {1} are gone: those of its run {2} are there", of,
+                         of_run, there));
+  }
+}
+
+void Playable::check_watched() const {
+  for (const Watched& each : watched) {
+    const uint64_t played = loaded->forward_event[each.forward];
+    if (played == 0 || each.slot->changed <= played) continue;
+    refuse(fmt::format("{} has changed since tape {} was played, and the gradient reads it: play {} again",
+                       each.slot->tensor->name, loaded->module.module().tapes[each.forward].name,
+                       loaded->module.module().tapes[each.forward].name));
   }
 }
 
@@ -221,11 +292,15 @@ void Playable::raise(const FaultRecord& record) const {
 uint64_t Playable::run(uint64_t of_run) {
   if (machine == nullptr) throw Error(Code::Usage, "the machine of this tape is gone");
   if (!reads_saved.empty()) check_saved(of_run);
+  if (!watched.empty()) check_watched();
   for (StreamSlot* stream : streams)
     if (!stream->ready) machine->make_ready(*stream);
   const uint64_t number = ++machine->runs;
+  const uint64_t event = ++machine->events;
   if (loaded != nullptr) loaded->last = this;
   if (writes_saved) loaded->saved_run[tape] = 0;
+  if (is_forward) loaded->forward_event[tape] = event;
+  for (Slot* slot : writes) slot->changed = event;
   executable->run();
   machine->backend->synchronize();
   if (const std::optional<FaultRecord> record = executable->fault()) raise(*record);

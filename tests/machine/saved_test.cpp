@@ -1,5 +1,6 @@
 // Private locals of several CALLs, and the saved values that tie a gradient to one playing of its forward.
 #include "fixture.h"
+#include "vm/command_buffer.h"
 
 namespace tape::test {
 namespace {
@@ -55,6 +56,60 @@ TEST(Saved, ABackwardWithoutItsForwardFaults) {
   EXPECT_EQ(number(machine, "w_grad"), 32);
   EXPECT_HAS(error_of([&] { machine.run("backward"); }, Code::Fault), "absent");
   EXPECT_EQ(machine.memory().saved > 0, true);
+}
+
+// y = sum(x w): the gradients read x and w where they are, and nothing is saved.
+constexpr const char* kReadsInputs = R"(
+.input  x f32[2,2] = 1 2 3 4
+.input  unread f32[] = 1
+.param  w f32[2,2] = 1 0 0 1
+.output y f32[]
+.tape forward
+  MATMUL h, x, w
+  SUM    y, h
+.end
+.grad backward of=forward loss=y wrt=x,w
+.tape update
+  ADD w, w, w_grad
+.end
+.tape only_backward
+  CALL backward
+.end
+.tape both
+  CALL forward
+  CALL backward
+.end
+)";
+
+TEST(Saved, WhatAGradientReadsMustNotChangeAfterItsForward) {
+  for (const char* backward : {"backward", "only_backward"}) {
+    Machine machine = machine_of(kReadsInputs);
+    const auto load = [&] { machine.load("x", floats({2, 2}, {5, 6, 7, 8})); };
+    machine.run("forward");
+    load();
+    EXPECT_HAS(error_of([&] { machine.run(backward); }, Code::Fault),
+               "x has changed since tape forward was played, and the gradient reads it: play forward again");
+    machine.run("forward");
+    machine.run(backward);
+    EXPECT_EQ(numbers(machine, "w_grad"), (std::vector<double>{12, 12, 14, 14}));
+    machine.run("update");  // w is read by x_grad
+    EXPECT_HAS(error_of([&] { machine.run(backward); }, Code::Fault), "w has changed since tape forward was played");
+    machine.run("both");  // its own forward: nothing to mix up
+    machine.load("unread", floats({}, {3}));
+    machine.run("forward");
+    const Snapshot before = machine.snapshot();
+    machine.run(backward);
+    machine.restore(before);
+    machine.run(backward);
+    Module adhoc = machine.recorder();
+    TapeBuilder builder(adhoc, 0);
+    Command fill = make_command(*find_op("FILL"));
+    fill.push_operand(adhoc.find_tensor("w"));
+    set_float(fill, "value", 2);
+    builder.add(fill);
+    machine.run(adhoc);
+    EXPECT_HAS(error_of([&] { machine.run(backward); }, Code::Fault), "w has changed");
+  }
 }
 
 TEST(Saved, AnEntryOfBothDoesNotTouchTheModulesSavedValues) {
