@@ -117,7 +117,7 @@ TAPE_HD bool is_finite(T x) {
   return x - x == T(0);
 }
 
-inline constexpr double kInfinity = __builtin_huge_val();
+inline constexpr double kInfinity = __builtin_bit_cast(double, 0x7FF0000000000000ull);
 
 // ---- f64 building blocks; relative error below 2^-40 where an f32 result can notice ----
 
