@@ -14,10 +14,14 @@ std::atomic<bool> counting{false};
 std::atomic<int> allocations{0};
 }  // namespace
 
-// Counts what the program allocates while `counting`. Not inlined: GCC would see free() paired with new.
-[[gnu::noinline]] void* operator new(size_t bytes) {
+// Counts what the program allocates while `counting`. Not inlined: GCC would see free() paired with new. The nothrow
+// form is replaced too, so that what it gives may be freed by the same delete under a sanitizer.
+[[gnu::noinline]] void* operator new(size_t bytes, const std::nothrow_t&) noexcept {
   if (counting.load(std::memory_order_relaxed)) ++allocations;
-  if (void* const data = std::malloc(bytes == 0 ? 1 : bytes)) return data;
+  return std::malloc(bytes == 0 ? 1 : bytes);
+}
+[[gnu::noinline]] void* operator new(size_t bytes) {
+  if (void* const data = operator new(bytes, std::nothrow)) return data;
   throw std::bad_alloc();
 }
 [[gnu::noinline]] void operator delete(void* data) noexcept {
