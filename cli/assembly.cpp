@@ -52,8 +52,7 @@ nlohmann::json to_json(const Diagnostics& diagnostics) {
 Code check_file(const std::string& path, const AssembleOptions& options, Diagnostics& diagnostics) {
   try {
     Source source = open_source(path, options);
-    check_blobs(source.assembly.module, diagnostics);
-    if (diagnostics.has_errors()) return Code::Format;
+    want_sound_data(source);
     static_cast<void>(verify_source(std::move(source.assembly.module), source));
     return Code::Ok;
   } catch (Failed& failed) {
@@ -61,7 +60,11 @@ Code check_file(const std::string& path, const AssembleOptions& options, Diagnos
     return failed.code;
   } catch (const Error& error) {
     if (error.code() == Code::Usage) throw;
-    diagnostics.error(error.what());
+    Diagnostic diagnostic;
+    diagnostic.file = path;
+    diagnostic.message = error.what();
+    if (diagnostic.message.starts_with(path + ": ")) diagnostic.message.erase(0, path.size() + 2);
+    diagnostics.add(std::move(diagnostic));
     return error.code();
   }
 }
@@ -81,6 +84,7 @@ int asm_command(const Arguments& arguments) {
   const std::string fallback = path == "-" ? "-" : std::filesystem::path(path).replace_extension(".tbc").string();
   const std::string output = arguments.text("output", fallback);
   if (output == path && path != "-" && source.text) usage_error("-o names the text itself");
+  want_sound_data(source);
   Module module = std::move(source.assembly.module);
   if (arguments.flag("strip")) module = strip(std::move(module));
   write_module(module, output, false, arguments.flag("force"));
@@ -95,6 +99,7 @@ void dis_options(po::options_description& options) {
 int dis_command(const Arguments& arguments) {
   want_positional(arguments, 1, 1, "one FILE");
   const Source source = open_source(arguments.positional[0]);
+  want_sound_data(source);
   write_text(source.assembly.module, arguments.text("output", "-"), arguments.flag("plain"));
   return 0;
 }
@@ -159,6 +164,7 @@ int strip_command(const Arguments& arguments) {
   want_positional(arguments, 1, 1, "one FILE");
   if (!arguments.has("output")) usage_error("-o OUT is wanted");
   Source source = open_source(arguments.positional[0]);
+  want_sound_data(source);
   const std::string output = arguments.text("output");
   write_module(strip(std::move(source.assembly.module)), output, output.ends_with(".tape"), arguments.flag("force"));
   return 0;

@@ -140,12 +140,18 @@ int dispatch(const std::vector<std::string>& words) {
     print(help_of(command));
     return 0;
   }
-  const int code = command.run(arguments);
-  print("");
-  return code;
+  try {
+    const int code = command.run(arguments);
+    print("");
+    return code;
+  } catch (const Failed& failed) {
+    std::fputs(failed.diagnostics.text(arguments.color).c_str(), stderr);
+    return static_cast<int>(failed.code);
+  }
 }
 
 int report(const std::string& who, std::string_view message, Code code) {
+  while (message.ends_with('\n')) message.remove_suffix(1);
   std::fputs(fmt::format("{}: error: {}\n", who, message).c_str(), stderr);
   if (code == Code::Usage) std::fputs(fmt::format("`{} -h` shows an example and all options\n", who).c_str(), stderr);
   return static_cast<int>(code);
@@ -200,10 +206,6 @@ int main(const std::vector<std::string>& words) {
       if (words[0] == command.name) who += " " + words[0];
   try {
     return dispatch(words);
-  } catch (const Failed& failed) {
-    const bool color = is_terminal(STDERR_FILENO) && std::getenv("NO_COLOR") == nullptr;
-    std::fputs(failed.diagnostics.text(color).c_str(), stderr);
-    return static_cast<int>(failed.code);
   } catch (const Fault& fault) {
     return report(who, std::string("fault: ") + fault.what(), Code::Fault);
   } catch (const Error& error) {

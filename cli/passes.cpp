@@ -67,6 +67,7 @@ int opt_command(const Arguments& arguments) {
   if (pass != "inline" && pass != "dce")
     usage_error(fmt::format("no pass `{}`: inline or dce{}", pass, did_you_mean(pass, {"inline", "dce"})));
   Source source = open_source(arguments.positional[0]);
+  want_sound_data(source);
   const VerifiedModule module = verify_source(std::move(source.assembly.module), source);
   const TapeId entry = entry_of(module, arguments.positional.size() > 1 ? arguments.positional[1] : "");
   if (!module.facts(entry).playable)
@@ -96,6 +97,7 @@ int grad_command(const Arguments& arguments) {
   want_positional(arguments, 1, 1, "one FILE");
   if (!arguments.has("of") || !arguments.has("loss")) usage_error("--of TAPE and --loss NAME are wanted");
   const Source source = open_source(arguments.positional[0]);
+  want_sound_data(source);
   // The module's own text with one more line: names are resolved and mistakes reported as in any file.
   const std::string name = arguments.text("name", "backward");
   std::string line = fmt::format(".grad {} of={} loss={}", name, arguments.text("of"), arguments.text("loss"));

@@ -119,6 +119,7 @@ class Run {
     prepared_.emplace(machine_->prepare(main_id_, entry_name()));
     want_inputs();
     count_runs();
+    want_outputs();
     header();
     if (arguments_.flag("dry-run")) return dry_run();
     read_expected();
@@ -212,18 +213,35 @@ class Run {
     for (const TensorInfo& tensor : tensors)
       if (is_saved(tensor)) known.emplace_back(tensor.name);
     const io::NamedArrays arrays = io::read_npz(path);
+    std::string mistakes;
     for (const auto& [name, array] : arrays) {
-      if (std::find(known.begin(), known.end(), name) == known.end()) {
-        if (partial) continue;
-        usage_error(fmt::format("--load {}: it has `{}`, which is no parameter or state here{}; --partial skips it",
-                                path, name, did_you_mean(name, known)));
-      }
-      machine_->load(name, array);
       given_.push_back(name);
+      if (std::find(known.begin(), known.end(), name) == known.end()) {
+        if (!partial)
+          mistakes += fmt::format("\n  it has `{}`, which is no parameter or state here{}; --partial skips it", name,
+                                  did_you_mean(name, known));
+        continue;
+      }
+      try {
+        machine_->load(name, array);
+      } catch (const Error& error) {
+        mistakes += fmt::format("\n  {}", error.what());
+      }
     }
     for (const std::string_view name : known)
-      if (!partial && std::find(given_.begin(), given_.end(), name) == given_.end())
-        usage_error(fmt::format("--load {}: it lacks {}; --partial keeps the initial value", path, name));
+      if (!partial && !is_given(std::string(name)))
+        mistakes += fmt::format("\n  it lacks {}; --partial keeps the initial value", name);
+    if (!mistakes.empty()) usage_error(fmt::format("--load {}:{}", path, mistakes));
+  }
+
+  /// Refuses what could not be written in the end, before anything is played.
+  void want_outputs() {
+    for (const Named& output : outputs_) Outputs::want_writable(output.spec);
+    if (!arguments_.has("save")) return;
+    io::want_writable(arguments_.text("save"));
+    for (const TensorInfo& tensor : machine_->tensors())
+      if (is_saved(tensor) && tensor.dtype == DType::BF16)
+        usage_error(fmt::format("--save: {} is bf16, which .npz cannot hold", tensor.name));
   }
 
   void bind_inputs() {

@@ -25,23 +25,43 @@ std::string line_of(std::string_view text, uint32_t line) {
   return std::string(text.substr(begin, text.find('\n', begin) - begin));
 }
 
-/// The same diagnostics with the file named where none is, and source lines where the text has them.
+/// The text of an included file; empty when it is a built-in one or gone.
+std::string included(const std::string& path) {
+  try {
+    const std::vector<std::byte> bytes = io::read_file(path);
+    return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+  } catch (const Error&) {
+    return {};
+  }
+}
+
+}  // namespace
+
 Diagnostics completed(const Diagnostics& diagnostics, const Source& source) {
   Diagnostics result;
   for (Diagnostic diagnostic : diagnostics.all()) {
     if (diagnostic.file.empty()) diagnostic.file = source.path == "-" ? "<stdin>" : source.path;
-    const bool here = source.text && diagnostic.line != 0 && diagnostic.source.empty();
-    if (here && diagnostic.file == source.path) diagnostic.source = line_of(source.content, diagnostic.line);
+    if (source.text && diagnostic.line != 0 && diagnostic.source.empty())
+      diagnostic.source = diagnostic.file == source.path ? line_of(source.content, diagnostic.line)
+                                                         : line_of(included(diagnostic.file), diagnostic.line);
     result.add(std::move(diagnostic));
   }
   return result;
 }
+
+namespace {
 
 void warn(const Diagnostics& diagnostics, const Source& source) {
   if (!diagnostics.all().empty()) std::fputs(completed(diagnostics, source).text(false).c_str(), stderr);
 }
 
 }  // namespace
+
+void want_sound_data(const Source& source) {
+  Diagnostics diagnostics;
+  check_blobs(source.assembly.module, diagnostics);
+  if (diagnostics.has_errors()) throw Failed{Code::Format, completed(diagnostics, source)};
+}
 
 AssembleOptions assemble_options(const Arguments& arguments) {
   AssembleOptions options;

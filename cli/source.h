@@ -27,6 +27,12 @@ struct Source {
 /// The tape of that name, or the default entry when it is empty; throws Error(Usage) with the list.
 [[nodiscard]] TapeId entry_of(const VerifiedModule& module, const std::string& name);
 
+/// Checks the hashes of a module's data; throws Failed(Format) naming the file. Whatever copies data calls it first, so
+/// that damage is never passed on.
+void want_sound_data(const Source& source);
+/// The same diagnostics with the file named where none is, and source lines where the text has them.
+[[nodiscard]] Diagnostics completed(const Diagnostics& diagnostics, const Source& source);
+
 /// Writes a module as text; data above limits::max_inline_blob goes to PATH.data.
 void write_text(const Module& module, const std::string& path, bool plain);
 /// Writes a module as plain text or as binary, which does not go to a terminal unless `force`.

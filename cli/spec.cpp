@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <cstring>
+#include <filesystem>
 
 #include "cli/source.h"
 #include "vm/machine.h"
@@ -69,23 +71,18 @@ HostArray parse_values(const std::string& text, DType dtype, const Shape& shape,
   const std::vector<std::string_view> words = words_of(text);
   const auto n = static_cast<size_t>(shape.checked_elements().value_or(-1));
   if (words.size() != n) usage_error(fmt::format("{}: wanted {} values, got {}", what, n, words.size()));
-  HostArray array{dtype, shape, std::vector<std::byte>(n * size_of(dtype))};
-  const std::span<std::byte> bytes(array.bytes);
+  HostArray wide{is_float(dtype) ? DType::F64 : DType::I64, shape, std::vector<std::byte>(n * 8)};
   for (size_t i = 0; i < n; ++i) {
-    const std::span<std::byte> to = bytes.subspan(i * size_of(dtype), size_of(dtype));
-    if (is_float(dtype)) {
-      double value = 0;
-      if (!parse(words[i], value)) usage_error(fmt::format("{}: `{}` is not a number", what, words[i]));
-      convert(std::as_bytes(std::span(&value, 1)), DType::F64, to, dtype);
-      continue;
-    }
-    int64_t value = 0;
-    if (!parse(words[i], value)) usage_error(fmt::format("{}: `{}` is not a whole number", what, words[i]));
-    const HostArray one{
-        DType::I64, {}, {std::as_bytes(std::span(&value, 1)).begin(), std::as_bytes(std::span(&value, 1)).end()}};
-    const HostArray fitted = convert_input(one, dtype, fmt::format("{}: value {}", what, i));
-    std::copy(fitted.bytes.begin(), fitted.bytes.end(), to.begin());
+    double real = 0;
+    int64_t whole = 0;
+    const bool parsed = is_float(dtype) ? parse(words[i], real) : parse(words[i], whole);
+    if (!parsed)
+      usage_error(fmt::format("{}: `{}` is not a {}", what, words[i], is_float(dtype) ? "number" : "whole number"));
+    std::memcpy(wide.bytes.data() + i * 8, is_float(dtype) ? static_cast<void*>(&real) : &whole, 8);
   }
+  if (!is_float(dtype)) return convert_input(wide, dtype, what);
+  HostArray array{dtype, shape, std::vector<std::byte>(n * size_of(dtype))};
+  convert(wide.bytes, wide.dtype, array.bytes, dtype);
   return array;
 }
 
@@ -188,12 +185,20 @@ HostArray read_spec(const std::string& spec, const Wanted& wanted) {
   if (all_numbers(spec) && !wanted.rows) return parse_values(spec, wanted.dtype, wanted.shape, wanted.name);
   if (spec.find(".safetensors") != std::string::npos)
     usage_error(fmt::format("{}: .safetensors is not read by this build; .npy and .npz are", wanted.name));
+  if (const auto words = words_of(spec); words.size() > 1 && is_number(words[0]) && !std::filesystem::exists(spec))
+    usage_error(fmt::format("{}: `{}` is neither values nor a file", wanted.name, spec));
   return fitted(io::read_array(spec), wanted);
 }
 
 void Outputs::check(const std::string& name, const std::string& spec) {
   if (spec == "-" || spec.ends_with(".npy") || !archive_spec(spec).second.empty()) return;
   usage_error(fmt::format("--out {}={}: an output is -, file.npy or file.npz:key", name, spec));
+}
+
+void Outputs::want_writable(const std::string& spec) {
+  if (spec == "-") return;
+  const std::string archive = archive_spec(spec).first;
+  io::want_writable(archive.empty() ? spec : archive);
 }
 
 void Outputs::add(const std::string& name, const std::string& spec, HostArray array) {

@@ -33,6 +33,8 @@ class Outputs {
  public:
   /// Throws Error(Usage) when the SPEC is none of an output. Called before the run.
   static void check(const std::string& name, const std::string& spec);
+  /// Throws Error(Format) when a file of that name could not be written. Called before the run.
+  static void want_writable(const std::string& spec);
   void add(const std::string& name, const std::string& spec, HostArray array);
   /// Writes the files and prints what goes to stdout (as text unless `json` takes it).
   void write(nlohmann::json* json) const;

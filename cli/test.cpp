@@ -9,6 +9,7 @@
 
 #include "cli/source.h"
 #include "embed/expect.h"
+#include "vm/container.h"
 #include "vm/io/files.h"
 
 namespace tape::cli {
@@ -147,6 +148,9 @@ int test_command(const Arguments& arguments) {
   size_t failed = 0, compared = 0, without = 0;
   for (const std::string& file : files_of(arguments.positional)) {
     const std::vector<std::byte> bytes = io::read_file(file);
+    if (looks_like_container(bytes))
+      throw Error(Code::Format, fmt::format("{}: is binary: .expect lines are those of a text", file));
+    if (bytes.empty()) throw Error(Code::Format, fmt::format("{}: the file is empty", file));
     const std::string text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
     bool empty = true;
     for (const std::string& backend : expects_errors(text) ? std::vector<std::string>{""} : backends) {
@@ -162,6 +166,7 @@ int test_command(const Arguments& arguments) {
       cases.push_back(std::move(result));
     }
     without += empty ? 1 : 0;
+    if (empty && arguments.flag("verbose")) std::fputs(fmt::format("none {}\n", file).c_str(), stderr);
   }
   if (arguments.has("junit")) io::write_file(arguments.text("junit"), junit(cases, failed));
   if (arguments.json) {
@@ -174,7 +179,9 @@ int test_command(const Arguments& arguments) {
                       without == 0 ? "" : fmt::format(", {} files without .expect", without)));
   }
   if (failed != 0) return static_cast<int>(Code::Mismatch);
-  return compared == 0 ? static_cast<int>(Code::NothingCompared) : 0;
+  if (compared != 0) return 0;
+  std::fputs("tape test: error: nothing was compared: no file has an .expect line\n", stderr);
+  return static_cast<int>(Code::NothingCompared);
 }
 
 }  // namespace tape::cli

@@ -224,7 +224,7 @@ TEST(Help, BeginsWithAnExample) {
   const Result unknown = run_tape(folder, "rnu x.tape");
   EXPECT_EQ(unknown.code, 2);
   EXPECT_NE(unknown.err.find("no command `rnu`; did you mean `run`?"), std::string::npos) << unknown.err;
-  EXPECT_EQ(WEXITSTATUS(std::system(TAPE_BINARY " limits > /dev/full 2> /dev/null")), 3);
+  EXPECT_EQ(WEXITSTATUS(std::system(TAPE_PROGRAM " limits > /dev/full 2> /dev/null")), 3);
 }
 
 }  // namespace

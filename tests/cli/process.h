@@ -48,7 +48,7 @@ inline Result run_tape(const Folder& folder, const std::string& arguments) {
   const std::string out = folder / ".out";
   const std::string err = folder / ".err";
   const std::string command =
-      "cd '" + folder.path() + "' && NO_COLOR=1 " TAPE_BINARY " " + arguments + " >'" + out + "' 2>'" + err + "'";
+      "cd '" + folder.path() + "' && NO_COLOR=1 " TAPE_PROGRAM " " + arguments + " >'" + out + "' 2>'" + err + "'";
   const int status = std::system(command.c_str());
   return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, read_text(out), read_text(err)};
 }

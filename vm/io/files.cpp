@@ -109,6 +109,16 @@ void write_file(const std::string& path, std::span<const std::byte> bytes) {
   fail(path, "write");
 }
 
+void want_writable(const std::string& path) {
+  const std::string target = target_of(path);
+  struct stat status {};
+  const bool exists = ::stat(target.c_str(), &status) == 0;
+  if (exists && S_ISDIR(status.st_mode)) throw Error(Code::Format, fmt::format("{}: is a folder", path));
+  const bool device = exists && !S_ISREG(status.st_mode);
+  const std::filesystem::path folder = std::filesystem::path(target).parent_path();
+  if (::access(device ? target.c_str() : folder.empty() ? "." : folder.c_str(), W_OK) != 0) fail(path, "write");
+}
+
 void write_file(const std::string& path, std::string_view text) {
   write_file(path, std::as_bytes(std::span(text)));
 }

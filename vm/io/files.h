@@ -35,5 +35,8 @@ void write_npz(const std::string& path, const NamedArrays& arrays);
 /// on failure and leaves `path` as it was.
 void write_file(const std::string& path, std::span<const std::byte> bytes);
 void write_file(const std::string& path, std::string_view text);
+/// Throws the Error(Format) that write_file would, when the path is a folder or its folder cannot be written to: asked
+/// before a long run whose results go there.
+void want_writable(const std::string& path);
 
 }  // namespace tape::io
