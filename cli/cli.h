@@ -20,7 +20,8 @@ struct Arguments {
   po::variables_map values;
   std::vector<std::string> positional;
   bool json = false;
-  bool color = false;  // of stderr
+  bool markdown = false;  // ops: the manual page docs/ops.md
+  bool color = false;     // of stderr
 
   [[nodiscard]] bool has(const char* name) const { return values.count(name) != 0 && !values[name].defaulted(); }
   /// A flag given without a value.

@@ -106,7 +106,9 @@ Arguments parse(const Subcommand& command, const std::vector<std::string>& words
   }
   arguments.positional = arguments.list("argument");
   const std::string format = arguments.text("format", "text");
-  if (format != "text" && format != "json") usage_error(fmt::format("--format is text or json, not {}", format));
+  arguments.markdown = format == "markdown" && command.run == &ops_command;
+  if (format != "text" && format != "json" && !arguments.markdown)
+    usage_error(fmt::format("--format is text or json, not {}", format));
   arguments.json = format == "json";
   arguments.color = wants_color(arguments.text("color", "auto"));
   return arguments;

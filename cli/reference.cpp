@@ -88,6 +88,10 @@ std::string fish_completion() {
 
 int ops_command(const Arguments& arguments) {
   want_positional(arguments, 0, 1, "at most one NAME");
+  if (arguments.positional.empty() && arguments.markdown) {
+    print(op_reference());
+    return 0;
+  }
   if (arguments.positional.empty()) {
     nlohmann::json list = nlohmann::json::array();
     for (const OpInfo& op : kOps) list.push_back(op_json(op));
