@@ -40,14 +40,22 @@ struct Type {
 template <class F>
 auto dispatch(DType dtype, F&& f) {
   switch (dtype) {
-    case DType::F64: return f(Type<double>{});
-    case DType::F32: return f(Type<float>{});
-    case DType::F16: return f(Type<Half>{});
-    case DType::BF16: return f(Type<BFloat16>{});
-    case DType::I64: return f(Type<int64_t>{});
-    case DType::I32: return f(Type<int32_t>{});
-    case DType::U8: return f(Type<uint8_t>{});
-    case DType::Bool: return f(Type<bool>{});
+    case DType::F64:
+      return f(Type<double>{});
+    case DType::F32:
+      return f(Type<float>{});
+    case DType::F16:
+      return f(Type<Half>{});
+    case DType::BF16:
+      return f(Type<BFloat16>{});
+    case DType::I64:
+      return f(Type<int64_t>{});
+    case DType::I32:
+      return f(Type<int32_t>{});
+    case DType::U8:
+      return f(Type<uint8_t>{});
+    case DType::Bool:
+      return f(Type<bool>{});
   }
   __builtin_unreachable();
 }
