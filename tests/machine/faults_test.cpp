@@ -109,6 +109,10 @@ TEST(Limits, AChainOfTapesThatCallTheOneBeforeTwiceIsRefusedByCount) {
   EXPECT_TRUE(module.facts(last).over_limit);
   EXPECT_FALSE(module.facts(last).playable);
   EXPECT_HAS(module.facts(last).why_not, "1000000");
+  Machine machine = machine_on();
+  machine.add(module);
+  EXPECT_HAS(error_of([&] { machine.run("t23"); }, Code::Limit), "tape t23 cannot be played: ");
+  EXPECT_EQ(machine.memory().arena, 0u);
   EXPECT_EQ(module.facts(module.module().find_tape("t10")).inlined_commands, 1024);
 }
 

@@ -175,6 +175,23 @@ TEST(Saved, TheNearestEarlierCallIsTheOneDifferentiated) {
   EXPECT_EQ(number(machine, "at_b"), 162);
 }
 
+TEST(Saved, AHostMaySeedTheGradientItself) {
+  Machine machine = machine_of(R"(
+.input  x f32[2] = 3 5
+.param  w f32[2] = 1 1
+.output y f32[2]
+.tape forward
+  MUL z, w, x
+  SQUARE y, z
+.end
+.grad backward of=forward loss=y seed=extern
+)");
+  machine.load("y_grad", floats({2}, {1, 10}));
+  machine.run("forward");
+  machine.run("backward");
+  EXPECT_EQ(numbers(machine, "w_grad"), (std::vector<double>{18, 500}));  // 2 z x g
+}
+
 constexpr const char* kTwoCalls = R"(
 .input  a f32[] = 3
 .input  b f32[] = 5
