@@ -87,12 +87,14 @@ const Command& CommandParser::parse(Scan& scan, const Here& here) {
     assign();
     fill_numbers();
     if (known_signature()) {
-      settle_numbers();
-      return command_;
+      if (!new_names_.empty()) types_ = fitting_[signature_slot_].types;
+    } else {
+      fill_types();
+      check_types();
+      if (!signature_.empty())
+        fitting_[signature_slot_] = {signature_, new_names_.empty() ? decltype(types_){} : types_};
     }
-    fill_types();
-    check_types();
-    if (!signature_.empty()) fitting_[signature_slot_] = signature_;
+    settle_numbers();
   } catch (Mistake& mistake) {
     if (op_ == nullptr && scan.at_name()) {  // an unknown op: what it would have written is not reported again
       items_.push_back({Item::Kind::Name, scan.name(), {}, 0, 0, {}});
@@ -480,12 +482,12 @@ uint32_t CommandParser::resolve_tensor(Access access, const Name& name, bool gra
 }
 
 /// Long tapes repeat a few kinds of commands on a few types: what was inferred once is not inferred again. Only for
-/// commands that declare nothing and whose rules look at nothing but types and attributes.
+/// commands whose rules look at nothing but types and attributes.
 bool CommandParser::known_signature() {
   signature_.clear();
   const auto& tensors = context_->module.tensors;
-  if (!new_names_.empty() || hints_.dtype || hints_.shape || op_->shape == ShapeRule::Load ||
-      op_->shape == ShapeRule::Store || command_.accumulates() || command_.ids.size() > 4)
+  if (hints_.dtype || hints_.shape || op_->shape == ShapeRule::Load || op_->shape == ShapeRule::Store ||
+      command_.accumulates() || command_.ids.size() > 4)
     return false;
   signature_.push_back(row_of(*op_) << 8 | command_.ids.size());
   for (const uint32_t end : command_.ends) signature_.push_back(end);
@@ -493,6 +495,10 @@ bool CommandParser::known_signature() {
     for (const uint32_t id : command_.operand(i)) {
       if (id == kAbsent || !command_.is_tensor(i)) {
         signature_.push_back(id == kAbsent ? 0 : 1);
+        continue;
+      }
+      if (id >= tensors.size()) {  // new: which of the new names
+        signature_.push_back(3 + ((id - tensors.size()) << 8));
         continue;
       }
       const Tensor& tensor = tensors[id];
@@ -512,7 +518,7 @@ bool CommandParser::known_signature() {
   uint64_t hash = 0;
   for (const uint64_t word : signature_) hash = (hash ^ word) * 0x9E3779B97F4A7C15u;
   signature_slot_ = hash >> 56;
-  return fitting_[signature_slot_] == signature_;
+  return fitting_[signature_slot_].signature == signature_;
 }
 
 void CommandParser::fill_types() {
@@ -583,7 +589,6 @@ void CommandParser::check_types() {
     }
     throw Mistake{mnemonic_, *broken, {}};
   }
-  settle_numbers();
 }
 
 /// Number attributes are kept in the type of the command: f64 for floats, i64 for the rest.

@@ -81,10 +81,13 @@ class CommandParser {
   std::vector<std::string_view> attribute_tokens_;  // per attribute: its value, empty when not given
   std::vector<Value> attribute_values_;             // per attribute, Number ones
   bool named_seen_ = false;  // an attribute or optional operand was read: no positional one may follow
-  /// What a command that fitted was made of: its row, the types of its operands, its attributes. One equal to it fits.
-  using Signature = std::vector<uint64_t>;
-  std::vector<Signature> fitting_ = std::vector<Signature>(256);
-  Signature signature_;
+  /// A command that fitted: its row, the types of its operands and its attributes, and the types inferred for it.
+  struct Fitting {
+    std::vector<uint64_t> signature;
+    std::vector<OperandType> types;  // only when it declared something; names are void
+  };
+  std::vector<Fitting> fitting_ = std::vector<Fitting>(256);
+  std::vector<uint64_t> signature_;
   size_t signature_slot_ = 0;
   Hints hints_;
   std::vector<Name> new_names_;
