@@ -32,6 +32,7 @@ class Assembler final : private LineSink {
     Here here;  // of its .tape, .grad or .optimizer line
     std::string_view token;
     bool done = false;
+    bool failed = false;                             // some of its lines are wrong, so names may be missing
     std::vector<std::pair<uint32_t, uint32_t>> raw;  // [first, last) words written by .word
     std::vector<std::string_view> awaits;            // names that only a derivation declares
   };
@@ -127,6 +128,7 @@ class Assembler final : private LineSink {
   void body_line(Scan& scan, const Here& here, TapeId tape);
   void body_directive(Scan& scan, std::string_view directive, const Here& here, TapeId tape);
   void find_awaited(Body& body);
+  [[nodiscard]] bool is_derived_name(std::string_view name) const;
   [[nodiscard]] bool resolved(const Body& body) const;
 
   // derive.cpp
@@ -137,8 +139,9 @@ class Assembler final : private LineSink {
   [[nodiscard]] bool ready(TapeId tape, std::vector<uint8_t>& seen) const;
   [[nodiscard]] bool derive_next();
   void derive(const Derivation& derivation, Filling filling);
-  std::optional<Module> gradient(const Derivation& derivation, const VerifiedModule& verified);
-  std::optional<Module> optimizer(const Derivation& derivation, const VerifiedModule& verified);
+  void check_underived();
+  [[nodiscard]] GradientSpec gradient_spec(const Derivation& derivation) const;
+  [[nodiscard]] OptimizerSpec optimizer_spec(const Derivation& derivation) const;
   [[nodiscard]] std::vector<TensorId> tensors_of(const Derivation::Argument& argument, TapeId tape) const;
   void adopt(Module module);
 
@@ -170,6 +173,7 @@ class Assembler final : private LineSink {
   };
   std::vector<GradientLink> gradient_links_;
   size_t errors_before_ = 0;
+  bool invalid_ = false;           // no derivation can be tried any more: a body is wrong, or the module
   bool outside_reported_ = false;  // a command outside a tape: once per gap
   bool explicit_lines_ = false;    // .line_map: places come from .loc lines alone
   bool raw_strings_ = false;

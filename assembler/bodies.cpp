@@ -10,6 +10,7 @@
 namespace tape::text {
 
 void Assembler::assemble_bodies() {
+  invalid_ = reporter_.errors() > errors_before_;
   const bool derives = !gradients_.empty() || !optimizers_.empty();
   for (TapeId tape = 0; tape < bodies_.size(); ++tape) {
     if (bodies_[tape].filling != Filling::Body || bodies_[tape].done) continue;
@@ -25,7 +26,7 @@ void Assembler::assemble_bodies() {
       assemble_body(tape);
       progress = true;
     }
-    if (context_.quiet_gradients) break;
+    if (invalid_) break;
     if (!progress) progress = derive_next();
     if (progress) continue;
     for (TapeId tape = 0; tape < bodies_.size() && !progress; ++tape) {
@@ -36,19 +37,7 @@ void Assembler::assemble_bodies() {
   }
   for (TapeId tape = 0; tape < bodies_.size(); ++tape)
     if (!bodies_[tape].done && bodies_[tape].filling == Filling::Body) assemble_body(tape);
-  const bool failed = reporter_.errors() > errors_before_;
-  for (const auto& [derivation, done] : gradients_) {
-    if (done) continue;
-    try {
-      (void)differentiated(derivation);  // its name is checked even when nothing can be derived any more
-      if (!failed)
-        throw Mistake{derivation.name.text,
-                      fmt::format("{} cannot be derived: what it differentiates waits for it", derivation.name.text),
-                      {}};
-    } catch (const Mistake& mistake) {
-      if (!mistake.message.empty()) reporter_.report(derivation.here, mistake);
-    }
-  }
+  check_underived();
 }
 
 bool Assembler::resolved(const Body& body) const {
@@ -58,18 +47,19 @@ bool Assembler::resolved(const Body& body) const {
   });
 }
 
-/// Names in a body that only a derivation can declare: gradients, and state of an optimizer.
+/// Names that only a derivation declares: gradients, and state of an optimizer.
+bool Assembler::is_derived_name(std::string_view name) const {
+  if (name.size() > 5 && name.substr(name.size() - 5) == "_grad") return true;
+  for (const auto& [derivation, done] : optimizers_) {
+    const std::string_view owner = derivation.name.text;
+    const size_t at = name.find(owner);
+    if (at == std::string_view::npos || (at != 0 && name[at - 1] != '.')) continue;
+    if (at + owner.size() < name.size() && name[at + owner.size()] == '.') return true;
+  }
+  return false;
+}
+
 void Assembler::find_awaited(Body& body) {
-  const auto awaited = [&](std::string_view name) {
-    if (name.size() > 5 && name.substr(name.size() - 5) == "_grad") return true;
-    for (const auto& [derivation, done] : optimizers_) {
-      const std::string_view owner = derivation.name.text;
-      const size_t at = name.find(owner);
-      if (at == std::string_view::npos || (at != 0 && name[at - 1] != '.')) continue;
-      if (at + owner.size() < name.size() && name[at + owner.size()] == '.') return true;
-    }
-    return false;
-  };
   for (const Segment& segment : body.segments)
     for (const Line& line : segment.lines) {
       Scan scan(line.text, context_.sources);
@@ -86,7 +76,7 @@ void Assembler::find_awaited(Body& body) {
         if (name.data() >= line.text.data() + length) break;
         if (gradients)
           body.awaits.push_back(context_.sources.keep(std::string(name) + "_grad"));
-        else if (awaited(name) && context_.globals.find(Name::of(name)) == nullptr)
+        else if (is_derived_name(name) && context_.globals.find(Name::of(name)) == nullptr)
           body.awaits.push_back(name);
       }
     }
@@ -119,6 +109,7 @@ void Assembler::assemble_lines(TapeId tape) {
       try {
         body_line(scan, {&line, segment.chain}, tape);
       } catch (const Mistake& mistake) {
+        bodies_[tape].failed = invalid_ = true;
         if (!mistake.message.empty()) reporter_.report({&line, segment.chain}, mistake);
       }
     }

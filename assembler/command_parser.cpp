@@ -582,6 +582,12 @@ void CommandParser::check_types() {
   columns_.clear();
   if (op_->shape == ShapeRule::Load || op_->shape == ShapeRule::Store) columns_of(command_, context_->module, columns_);
   if (auto broken = infer(command_, types_, columns_)) {
+    for (const Name& name : new_names_) {  // a failed declaration has said already what is wrong with it
+      const Symbol* const symbol = context_->find(name);
+      if (symbol != nullptr && symbol->kind == SymbolKind::Poison &&
+          broken->starts_with(fmt::format("{}{} has no ", prefix(), name.text)))
+        throw Mistake{name.text, {}, {}};
+    }
     for (size_t i = 0; i < attribute_tokens_.size(); ++i) {  // a message about one attribute points at its value
       const std::string about = fmt::format("{}{}=", prefix(), op_->attributes()[i].name);
       if (!attribute_tokens_[i].empty() && broken->substr(0, about.size()) == about)

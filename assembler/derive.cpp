@@ -162,7 +162,7 @@ bool Assembler::derive_next() {
     derive(derivation, Filling::Gradient);
     return true;
   }
-  if (waiting) return false;
+  if (waiting || context_.quiet_gradients) return false;
   for (auto& [derivation, done] : optimizers_) {
     if (done) continue;
     done = true;
@@ -176,14 +176,44 @@ void Assembler::derive(const Derivation& derivation, Filling filling) {
   try {
     fill_line_map();
     auto verified = verify(context_.module, reporter_.diagnostics());
-    if (!verified) return;
-    auto module = filling == Filling::Gradient ? gradient(derivation, *verified) : optimizer(derivation, *verified);
+    if (!verified) {
+      invalid_ = true;
+      return;
+    }
+    auto module = filling == Filling::Gradient
+                      ? derive_gradient(*verified, gradient_spec(derivation), reporter_.diagnostics())
+                      : derive_optimizer(*verified, optimizer_spec(derivation), reporter_.diagnostics());
     if (!module) return;
     adopt(std::move(*module));
     bodies_[derivation.tape].done = true;
   } catch (const Mistake& mistake) {
     if (!mistake.message.empty()) reporter_.report(derivation.here, mistake);
   }
+}
+
+/// What the lines name that were not derived, because something else is wrong. A tape whose own lines are wrong may
+/// lack names, so what is asked of it says nothing.
+void Assembler::check_underived() {
+  const bool failed = reporter_.errors() > errors_before_;
+  if (failed) context_.quiet_gradients = true;
+  const auto check = [&](const Derivation& derivation, auto&& action) {
+    try {
+      action();
+    } catch (const Mistake& mistake) {
+      if (!mistake.message.empty()) reporter_.report(derivation.here, mistake);
+    }
+  };
+  for (const auto& [derivation, done] : gradients_)
+    if (!done)
+      check(derivation, [&, &line = derivation] {
+        if (!bodies_[differentiated(line)].failed) (void)gradient_spec(line);
+        if (!failed)
+          throw Mistake{line.name.text,
+                        fmt::format("{} cannot be derived: what it differentiates waits for it", line.name.text),
+                        {}};
+      });
+  for (const auto& [derivation, done] : optimizers_)
+    if (!done) check(derivation, [&, &line = derivation] { (void)optimizer_spec(line); });
 }
 
 /// Takes over a derived module: its new common names can be used from here on.
@@ -206,6 +236,7 @@ std::vector<TensorId> Assembler::tensors_of(const Derivation::Argument& argument
   for (const Name& name : argument.names) {
     TensorId id = tape == kNone ? kNone : context_.module.find_tensor(name.text, tape);
     if (id == kNone) id = context_.module.find_tensor(name.text);
+    if (id == kNone && context_.quiet_gradients && is_derived_name(name.text)) throw Mistake{name.text, {}, {}};
     if (id == kNone)
       throw wrong_name(context_, name, "a tensor", "", [](SymbolKind kind) { return kind == SymbolKind::Tensor; });
     ids.push_back(id);
@@ -221,7 +252,7 @@ TapeId Assembler::differentiated(const Derivation& derivation) const {
   throw wrong_name(context_, of.names[0], "a tape", "", [](SymbolKind kind) { return kind == SymbolKind::Tape; });
 }
 
-std::optional<Module> Assembler::gradient(const Derivation& derivation, const VerifiedModule& verified) {
+GradientSpec Assembler::gradient_spec(const Derivation& derivation) const {
   GradientSpec spec;
   spec.tape = derivation.tape;
   spec.location = Reporter::location(derivation.here, derivation.name.text);
@@ -247,10 +278,10 @@ std::optional<Module> Assembler::gradient(const Derivation& derivation, const Ve
     if (info == nullptr || !is_float(info->dtype)) throw Mistake{dtype->token, "grad_dtype= is a float dtype", {}};
     spec.grad_dtype = info->dtype;
   }
-  return derive_gradient(verified, spec, reporter_.diagnostics());
+  return spec;
 }
 
-std::optional<Module> Assembler::optimizer(const Derivation& derivation, const VerifiedModule& verified) {
+OptimizerSpec Assembler::optimizer_spec(const Derivation& derivation) const {
   OptimizerSpec spec;
   spec.tape = derivation.tape;
   spec.name = std::string(derivation.name.text);
@@ -268,7 +299,7 @@ std::optional<Module> Assembler::optimizer(const Derivation& derivation, const V
         has_gradient[tensor.link] = true;
     for (TensorId id = 0; id < tensors.size(); ++id)
       if (tensors[id].role == Role::Param && has_gradient[id]) spec.params.push_back(id);
-    if (spec.params.empty())
+    if (spec.params.empty() && !context_.quiet_gradients)
       throw Mistake{
           derivation.name.text, fmt::format("{}: no .grad differentiates any .param", derivation.name.text), {}};
   }
@@ -287,7 +318,7 @@ std::optional<Module> Assembler::optimizer(const Derivation& derivation, const V
     if (argument.key == "kind" || argument.key == "params" || argument.key == "lr" || argument.key == "step") continue;
     spec.attributes.emplace_back(argument.key, argument.value->as_double());
   }
-  return derive_optimizer(verified, spec, reporter_.diagnostics());
+  return spec;
 }
 
 }  // namespace tape::text

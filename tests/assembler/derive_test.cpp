@@ -1,4 +1,6 @@
 // .grad and .optimizer in a text: the order in which bodies and derivations come, what their names can be used for.
+#include <algorithm>
+
 #include "support.h"
 
 namespace tape::test {
@@ -64,6 +66,54 @@ TEST(Derive, OneMistakeDoesNotMakeMore) {
   EXPECT_EQ(errors_of(kModel + kDerived +
                       ".tape train\n  CALL forward\n  ADD q, w_grad, oops\n  NEG r, step.lr\n  ZERO_GRAD w\n.end\n"),
             "15:18 ADD: no tensor is named oops\n");
+}
+
+TEST(Derive, EveryLineIsCheckedWhateverElseIsWrong) {
+  const std::string lines =
+      ".param v f32[2] zeros\n.tape picks\n  ARGMAX i, v, axis=0\n  CAST f, i, dtype=f32\n  MUL p, f, v\n"
+      "  SUM loss, p\n.end\n"
+      ".grad g1 of=forward loss=los\n"            // 18
+      ".grad g2 of=forward loss=loss wrt=q\n"     // 19
+      ".grad g3 of=forward loss=z\n"              // 20: not rank 0
+      ".grad g4 of=picks loss=loss\n"             // 21: good
+      ".optimizer o1 kind=sgd params=u lr=0.1\n"  // 22
+      ".optimizer o2 kind=sgd params=* lr=o1.lr\n"
+      ".optimizer o3 kind=sgd params=* lr=rate\n";  // 24
+  const std::string names =
+      "18:26 no tensor is named los\n"
+      "19:35 no tensor is named q\n"
+      "22:31 no tensor is named u\n"
+      "24:36 no tensor is named rate\n";
+  const auto without_suggestions = [](std::string text) {
+    for (size_t at = 0; (at = text.find("; did you mean", at)) != std::string::npos;)
+      text.erase(at, text.find('\n', at) - at);
+    return text;
+  };
+  const auto has_all = [&](const std::string& errors, const std::string& wanted) {
+    for (size_t at = 0; at < wanted.size(); at = wanted.find('\n', at) + 1) {
+      const std::string line = wanted.substr(at, wanted.find('\n', at) + 1 - at);
+      EXPECT_NE(errors.find(line), std::string::npos) << line << "--- in\n" << errors;
+    }
+  };
+  const std::string alone = without_suggestions(errors_of(kModel + lines));
+  has_all(alone, names);
+  EXPECT_NE(alone.find("20:7 "), std::string::npos) << alone;
+  EXPECT_EQ(std::count(alone.begin(), alone.end(), '\n'), 5) << alone;
+  // Beside a body that is wrong: the names all the same, and nothing that follows from the body.
+  const std::string beside = without_suggestions(errors_of(kModel + lines + ".tape t\n  NEG a, nothing\n.end\n"));
+  has_all(beside, names + "26:10 NEG: no tensor is named nothing\n");
+  EXPECT_EQ(std::count(beside.begin(), beside.end(), '\n'), 5) << beside;
+  // The tape itself is wrong: what it would have declared may be named.
+  EXPECT_EQ(errors_of(".output loss f32[]\n.tape f\n  SUM partial, nothing\n  SUM loss, partial\n.end\n"
+                      ".grad g of=f loss=partial\n"),
+            "3:16 SUM: no tensor is named nothing\n");
+}
+
+TEST(Declarations, AFailedOneIsNoMistakeOfWhatWritesIt) {
+  EXPECT_EQ(
+      errors_of(".local q f32[-1]\n.local w_grad f32[2]\n.tape f\n  FILL q, value=0\n  IOTA w_grad, axis=0\n.end\n"),
+      "1:14 the dimension -1 is negative\n"
+      "2:8 w_grad would be a gradient's name: only .grad and .extern declare those\n");
 }
 
 TEST(Derive, ArgumentsAreChecked) {
