@@ -29,7 +29,9 @@ constexpr Subcommand kCommands[] = {
      &info_command},
     {"opt", "a tape after a pass, as text", "FILE [TAPE] --print-after=PASS",
      "tape opt mlp.tape train --print-after=inline", &opt_options, &opt_command},
-    {"grad", "derive a gradient tape", "FILE --of TAPE --loss NAME", "tape grad mlp.tape --of forward --loss loss -o -",
+    {"grad", "derive a gradient tape", "FILE --of TAPE --loss NAME",
+     "tape grad mlp.tape --of forward --loss loss -o -\ntape grad mlp.tape --of forward --loss loss --split -o "
+     "mlp.tape",
      &grad_options, &grad_command},
     {"test", "play .expect lines", "FILE|DIR...", "tape test tests/golden --junit report.xml", &test_options,
      &test_command},

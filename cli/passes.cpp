@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <filesystem>
+
 #include "cli/source.h"
 #include "vm/command_buffer.h"
 
@@ -54,6 +56,27 @@ Module trimmed(const Module& inlined) {
   return module;
 }
 
+/// "out/mlp.tape", "forward" -> "out/mlp.forward.tape"
+std::string part_path(const std::string& path, const char* part) {
+  const std::filesystem::path whole(path);
+  return (whole.parent_path() / fmt::format("{}.{}{}", whole.stem().string(), part, whole.extension().string()))
+      .string();
+}
+
+int write_split(const VerifiedModule& module, const std::string& gradient, const Source& source,
+                const std::string& output) {
+  if (output == "-") usage_error("--split writes two files: -o NAME is wanted");
+  Diagnostics diagnostics;
+  std::optional<Split> split = split_gradient(module, module.module().find_tape(gradient), diagnostics);
+  if (!split) throw Failed{Code::Invalid, completed(diagnostics, source)};
+  const bool as_text = output.ends_with(".tape");
+  const Module forward = verified_after(strip(std::move(split->forward)), "splitting").module();
+  const Module backward = verified_after(strip(std::move(split->backward)), "splitting").module();
+  write_module(forward, part_path(output, "forward"), as_text, false);
+  write_module(backward, part_path(output, "backward"), as_text, false);
+  return 0;
+}
+
 }  // namespace
 
 void opt_options(po::options_description& options) {
@@ -89,6 +112,7 @@ void grad_options(po::options_description& options) {
       "name", text("TAPE"), "name of the new tape; default: backward")("seed-extern", po::bool_switch(),
                                                                        "the host writes the losses' gradients")(
       "accumulate", po::bool_switch(), "add to the gradients instead of overwriting them")(
+      "split", po::bool_switch(), "two modules, OUT.forward and OUT.backward, that share tensors by name")(
       "output,o", text("FILE"), "text when it ends with .tape or is -, else binary")("force,f", po::bool_switch(),
                                                                                      "write binary to a terminal too");
 }
@@ -110,8 +134,9 @@ int grad_command(const Arguments& arguments) {
   std::optional<Assembly> assembly = assemble(text, source.path, {}, diagnostics);
   if (!assembly) throw Failed{Code::Format, std::move(diagnostics)};
   Module module = std::move(assembly->module);
-  static_cast<void>(verify_source(module, source));
+  const VerifiedModule verified = verify_source(module, source);
   const std::string output = arguments.text("output", "-");
+  if (arguments.flag("split")) return write_split(verified, name, source, output);
   write_module(strip(std::move(module)), output, output == "-" || output.ends_with(".tape"), arguments.flag("force"));
   return 0;
 }

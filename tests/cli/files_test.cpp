@@ -179,6 +179,21 @@ TEST(Passes, GradAddsATape) {
   EXPECT_EQ(run_tape(folder, "grad f.tape").code, 2);
 }
 
+TEST(Passes, GradSplitsIntoTwoModulesThatLink) {
+  const Folder folder;
+  folder.write("f.tape",
+               ".param w f32[2] = 3 4\n.output y f32[]\n.tape f\n  SQUARE s, w\n  TANH t, s\n  SUM y, t\n.end\n");
+  EXPECT_EQ(run_tape(folder, "grad f.tape --of f --loss y --split").code, 2);
+  ASSERT_EQ(run_tape(folder, "grad f.tape --of f --loss y --split -o two.tape").code, 0);
+  ASSERT_EQ(run_tape(folder, "grad f.tape --of f --loss y --split -o two.tbc").code, 0);
+  for (const char* form : {"tape", "tbc"}) {
+    const std::string forward = std::string("two.forward.") + form, backward = std::string("two.backward.") + form;
+    EXPECT_EQ(run_tape(folder, "run " + forward + " -q").out.substr(0, 8), "y f32[] ");
+    EXPECT_EQ(run_tape(folder, "run " + backward).code, 4);  // its externs have no owner
+    EXPECT_EQ(run_tape(folder, "run " + backward + " --with " + forward + " -q").code, 0);
+  }
+}
+
 TEST(Test, CountsFilesAndNeverPassesOnNothing) {
   const Folder folder;
   folder.write("good.tape", kAdd);

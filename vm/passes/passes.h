@@ -52,6 +52,16 @@ struct GradientSpec {
 [[nodiscard]] std::optional<Module> derive_gradient(const VerifiedModule& module, const GradientSpec& spec,
                                                     Diagnostics& diagnostics);
 
+/// A forward and its gradient as two modules of one tape each (module.md 5). Values that pass between them are state of
+/// the forward module, `<forward>.<name>`, and externs of the backward module, as is everything else the forward module
+/// owns; gradients belong to the backward module. Diagnostics: a forward that is no entry of its own, a gradient that
+/// reads locals of other tapes.
+struct Split {
+  Module forward, backward;
+};
+[[nodiscard]] std::optional<Split> split_gradient(const VerifiedModule& module, TapeId gradient,
+                                                  Diagnostics& diagnostics);
+
 /// `.optimizer U kind=adamw params=... lr=1e-3 [step=] [attributes of the row]`
 struct OptimizerSpec {
   TapeId tape = kNone;
