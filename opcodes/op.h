@@ -97,6 +97,7 @@ enum class ShapeRule : uint8_t {
   Close,        // sources equal in shape, no destination
   Load, Store,
   Reshape, Transpose, BroadcastTo, Concat, Slice, SliceGrad, Gather, ScatterAdd, OneHot,
+  Split, Pad, PadGrad, Flip, DynamicSlice, DynamicUpdateSlice, DynamicSliceGrad, TakeAlong, TakeAlongGrad, Triangle,
   Reduce, ReduceGrad, ArgReduce, MatMul,
   Axis,         // Same, with attribute axis in range
   CrossEntropy, CrossEntropyGrad, Loss, LossGrad, Dropout,
