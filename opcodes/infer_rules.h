@@ -92,6 +92,11 @@ struct Checked {
 [[nodiscard]] Broken take_along(const Checked& c);
 [[nodiscard]] Broken take_along_grad(const Checked& c);
 [[nodiscard]] Broken triangle(const Checked& c);
+[[nodiscard]] Broken top_k(const Checked& c);
+[[nodiscard]] Broken outer(const Checked& c);
+[[nodiscard]] Broken dot(const Checked& c);
+[[nodiscard]] Broken random_permutation(const Checked& c);
+[[nodiscard]] Broken categorical(const Checked& c);
 
 // Rules of infer_shapes_compute.cpp.
 [[nodiscard]] Broken reduce(const Checked& c);

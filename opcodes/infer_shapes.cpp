@@ -304,6 +304,16 @@ Broken check_shapes(const Checked& c) {
       return take_along_grad(c);
     case ShapeRule::Triangle:
       return triangle(c);
+    case ShapeRule::TopK:
+      return top_k(c);
+    case ShapeRule::Outer:
+      return outer(c);
+    case ShapeRule::Dot:
+      return dot(c);
+    case ShapeRule::RandomPermutation:
+      return random_permutation(c);
+    case ShapeRule::Categorical:
+      return categorical(c);
     case ShapeRule::Reduce:
       return reduce(c);
     case ShapeRule::ReduceGrad:

@@ -1,6 +1,8 @@
-// Shape rules of SPLIT, PAD, FLIP, the dynamic slices, TAKE_ALONG and TRIANGLE, and of their gradients. As in
-// infer_shapes.cpp, known destinations are checked and unknown ones filled in.
+// Shape rules of SPLIT, PAD, FLIP, the dynamic slices, TAKE_ALONG and TRIANGLE and of their gradients, of TOPK, OUTER,
+// DOT and of random commands of their own shape. As in infer_shapes.cpp, known destinations are checked and unknown
+// ones filled in.
 #include <algorithm>
+#include <limits>
 
 #include "opcodes/infer_rules.h"
 
@@ -59,6 +61,21 @@ Broken want_inside(const Checked& c, const OperandType& part, const OperandType&
   return c.broken("{} is no part of {}", with_shape(part), with_shape(whole));
 }
 
+std::string from(const OperandType& type) {
+  return " from " + with_shape(type);
+}
+
+Shape without_last(const Shape& shape) {
+  Shape rows;
+  for (int axis = 0; axis + 1 < shape.rank(); ++axis) rows.push_back(shape[axis]);
+  return rows;
+}
+
+Broken want_generator(const Checked& c, const OperandType& rng) {
+  if (rng.shape == Shape{2}) return std::nullopt;
+  return c.broken("{} is no generator: wants i64 [2]", with_shape(rng));
+}
+
 }  // namespace
 
 Broken split(const Checked& c) {
@@ -95,7 +112,7 @@ Broken pad(const Checked& c) {
     return c.broken("value= belongs to mode=constant");
   Shape shape;
   if (Broken broken = padded(c, c.at(1), shape)) return broken;
-  return c.want_shape(c.at(0), shape, [&] { return " from " + with_shape(c.at(1)); });
+  return c.want_shape(c.at(0), shape, [&] { return from(c.at(1)); });
 }
 
 Broken pad_grad(const Checked& c) {
@@ -151,6 +168,52 @@ Broken take_along_grad(const Checked& c) {
 Broken triangle(const Checked& c) {
   if (c.at(1).shape.rank() < 2) return c.broken("{} has no matrix axes", with_shape(c.at(1)));
   return c.want_same(c.at(0), c.at(1));
+}
+
+Broken top_k(const Checked& c) {
+  const OperandType& source = c.at(2);
+  const int64_t axis_attr = c.command.attr_int("axis"), k = c.command.attr_int("k");
+  const auto axis = resolve_axis(axis_attr, source.shape.rank());
+  if (!axis) return bad_axis(c, axis_attr, source);
+  if (k > source.shape[*axis]) return c.broken("k={} exceeds axis {} of {}", k, *axis, with_shape(source));
+  Shape shape = source.shape;
+  shape[*axis] = k;
+  if (Broken broken = c.want_shape(c.at(0), shape, [&] { return from(source); })) return broken;
+  return c.want_shape(c.at(1), shape, [&] { return from(source); });
+}
+
+Broken outer(const Checked& c) {
+  const OperandType &a = c.at(1), &b = c.at(2);
+  if (a.shape.rank() != 1 || b.shape.rank() != 1)
+    return c.broken("wants two vectors: {}, {}", with_shape(a), with_shape(b));
+  return c.want_shape(c.at(0), Shape{a.shape[0], b.shape[0]},
+                      [&] { return fmt::format(" from {}, {}", with_shape(a), with_shape(b)); });
+}
+
+Broken dot(const Checked& c) {
+  const OperandType &a = c.at(1), &b = c.at(2);
+  if (a.shape != b.shape) return c.broken("shapes differ: {}, {}", with_shape(a), with_shape(b));
+  if (a.shape.rank() == 0) return c.broken("{} is a scalar, wants rank 1 or more", a.name);
+  return c.want_shape(c.at(0), without_last(a.shape), [&] { return from(a); });
+}
+
+Broken random_permutation(const Checked& c) {
+  const OperandType& dst = c.at(0);
+  if (Broken broken = c.want_known(dst)) return broken;
+  if (dst.shape.rank() == 0) return c.broken("{} is a scalar, wants rank 1 or more", dst.name);
+  if (dst.shape[dst.shape.rank() - 1] > std::numeric_limits<int32_t>::max())
+    return c.broken("{} has more than {} positions along its last axis", with_shape(dst),
+                    std::numeric_limits<int32_t>::max());
+  return want_generator(c, c.at(1));
+}
+
+Broken categorical(const Checked& c) {
+  const OperandType& logits = c.at(1);
+  const int rank = logits.shape.rank();
+  if (rank == 0) return c.broken("{} is a scalar, wants rank 1 or more", logits.name);
+  if (logits.shape[rank - 1] == 0) return c.broken("{} has no classes", with_shape(logits));
+  if (Broken broken = c.want_shape(c.at(0), without_last(logits.shape), [&] { return from(logits); })) return broken;
+  return want_generator(c, c.at(2));
 }
 
 }  // namespace tape::infer_rules

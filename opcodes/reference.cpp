@@ -149,6 +149,16 @@ std::string shape_text(ShapeRule rule) {
       return "g as idx; dst as idx but for the axis";
     case ShapeRule::Triangle:
       return "all equal, of rank 2 or more";
+    case ShapeRule::TopK:
+      return "the source with k elements along the axis";
+    case ShapeRule::Outer:
+      return "[M] by [N] to [M, N]";
+    case ShapeRule::Dot:
+      return "a and b equal; dst without the last axis";
+    case ShapeRule::RandomPermutation:
+      return "dst declared, or shape=, of rank 1 or more; rng is [2]";
+    case ShapeRule::Categorical:
+      return "dst as logits without the last axis; rng is [2]";
     case ShapeRule::Reduce:
       return "the source without the axes, or with size 1 there (keepdims=1)";
     case ShapeRule::ReduceGrad:
