@@ -127,7 +127,9 @@ void Scatter(Rule& r) {
   const Term g = r.g(), idx = r.in(1);
   if (r.wants(2)) {
     const Shape places = r.shape(1);
-    Term position = r.emit(r.command_like(Opcode::Iota, {}), DType::I64, Shape{places.elements()}).reshaped(places);
+    Command iota = r.command_like(Opcode::Iota, {});
+    set_int(iota, "axis", 0);
+    const Term position = r.emit(std::move(iota), DType::I64, Shape{places.elements()}).reshaped(places);
     const int rank = r.shape(0).rank();
     const int64_t named = r.command.attr_int("axis");
     const int axis = static_cast<int>(named < 0 ? named + rank : named);
