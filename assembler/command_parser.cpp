@@ -223,6 +223,8 @@ void CommandParser::read_named(Scan& scan, const Name& name) {
   if (at >= 0 && !is_positional(name.text)) {
     if (!attribute_tokens_[static_cast<size_t>(at)].empty())
       throw Mistake{name.text, fmt::format("{}{}= is given twice", prefix(), name.text), {}};
+    if (name.text == "axis" && upper(mnemonic_) != op_->mnemonic)  // EMBEDDING
+      throw Mistake{name.text, fmt::format("{} is {} of axis 0", upper(mnemonic_), op_->mnemonic), {}};
     return read_attribute(scan, static_cast<size_t>(at));
   }
   const auto operands = op_->operands();

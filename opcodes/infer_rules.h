@@ -81,6 +81,23 @@ struct Checked {
 /// Checks shapes by the row's shape rule and fills in those of unknown destinations.
 [[nodiscard]] Broken check_shapes(const Checked& checked);
 
+// Rules of infer_shapes_index.cpp.
+[[nodiscard]] Broken split(const Checked& c);
+[[nodiscard]] Broken pad(const Checked& c);
+[[nodiscard]] Broken pad_grad(const Checked& c);
+[[nodiscard]] Broken flip(const Checked& c);
+[[nodiscard]] Broken dynamic_slice(const Checked& c);
+[[nodiscard]] Broken dynamic_update_slice(const Checked& c);
+[[nodiscard]] Broken dynamic_slice_grad(const Checked& c);
+[[nodiscard]] Broken take_along(const Checked& c);
+[[nodiscard]] Broken take_along_grad(const Checked& c);
+[[nodiscard]] Broken triangle(const Checked& c);
+[[nodiscard]] Broken top_k(const Checked& c);
+[[nodiscard]] Broken outer(const Checked& c);
+[[nodiscard]] Broken dot(const Checked& c);
+[[nodiscard]] Broken random_permutation(const Checked& c);
+[[nodiscard]] Broken categorical(const Checked& c);
+
 // Rules of infer_shapes_compute.cpp.
 [[nodiscard]] Broken reduce(const Checked& c);
 [[nodiscard]] Broken reduce_grad(const Checked& c);

@@ -284,6 +284,36 @@ Broken check_shapes(const Checked& c) {
       return scatter_add(c);
     case ShapeRule::OneHot:
       return one_hot(c);
+    case ShapeRule::Split:
+      return split(c);
+    case ShapeRule::Pad:
+      return pad(c);
+    case ShapeRule::PadGrad:
+      return pad_grad(c);
+    case ShapeRule::Flip:
+      return flip(c);
+    case ShapeRule::DynamicSlice:
+      return dynamic_slice(c);
+    case ShapeRule::DynamicUpdateSlice:
+      return dynamic_update_slice(c);
+    case ShapeRule::DynamicSliceGrad:
+      return dynamic_slice_grad(c);
+    case ShapeRule::TakeAlong:
+      return take_along(c);
+    case ShapeRule::TakeAlongGrad:
+      return take_along_grad(c);
+    case ShapeRule::Triangle:
+      return triangle(c);
+    case ShapeRule::TopK:
+      return top_k(c);
+    case ShapeRule::Outer:
+      return outer(c);
+    case ShapeRule::Dot:
+      return dot(c);
+    case ShapeRule::RandomPermutation:
+      return random_permutation(c);
+    case ShapeRule::Categorical:
+      return categorical(c);
     case ShapeRule::Reduce:
       return reduce(c);
     case ShapeRule::ReduceGrad:

@@ -97,6 +97,8 @@ enum class ShapeRule : uint8_t {
   Close,        // sources equal in shape, no destination
   Load, Store,
   Reshape, Transpose, BroadcastTo, Concat, Slice, SliceGrad, Gather, ScatterAdd, OneHot,
+  Split, Pad, PadGrad, Flip, DynamicSlice, DynamicUpdateSlice, DynamicSliceGrad, TakeAlong, TakeAlongGrad, Triangle,
+  TopK, Outer, Dot, RandomPermutation, Categorical,
   Reduce, ReduceGrad, ArgReduce, MatMul,
   Axis,         // Same, with attribute axis in range
   CrossEntropy, CrossEntropyGrad, Loss, LossGrad, Dropout,
@@ -185,7 +187,7 @@ extern const std::span<const OpInfo> kOps;
 
 /// The only door from untrusted words; nullptr for an opcode that names no row.
 [[nodiscard]] const OpInfo* find_op(uint16_t code);
-/// Case-insensitive look-up by mnemonic; nullptr when unknown.
+/// Case-insensitive look-up by mnemonic or another spelling of one (EMBEDDING); nullptr when unknown.
 [[nodiscard]] const OpInfo* find_op(std::string_view mnemonic);
 [[nodiscard]] const OpInfo& op_info(Opcode opcode);
 /// Row position in kOps, for per-op tables built from opcodes.def.

@@ -54,6 +54,8 @@ constexpr FixedList<Item, 10> pack(Items... items) {
   Attribute { #name, AttrType::F64, false, fallback, low, high }
 #define F64_ATTR_OPEN_HIGH(name, fallback, low, high) \
   Attribute { #name, AttrType::F64, false, fallback, low, high, false, true }
+#define F64_ATTR_OPEN_LOW(name, fallback, low, high) \
+  Attribute { #name, AttrType::F64, false, fallback, low, high, true, false }
 #define F64_ATTR_REQUIRED(name, low, high) \
   Attribute { #name, AttrType::F64, true, 0, low, high }
 #define NUMBER_ATTR(name) \
@@ -91,6 +93,13 @@ constexpr auto kRows = [] {
   return rows;
 }();
 
+/// Other spellings of rows; `dis` prints the row's own.
+struct Spelling {
+  std::string_view mnemonic;
+  Opcode opcode;
+};
+constexpr Spelling kSpellings[] = {{"EMBEDDING", Opcode::Gather}};  // of a table: axis 0
+
 std::string upper(std::string_view text) {
   std::string result(text);
   for (char& c : result) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
@@ -109,6 +118,7 @@ const OpInfo* find_op(std::string_view mnemonic) {
   static const auto* const index = [] {
     auto* map = new std::unordered_map<std::string_view, const OpInfo*>;
     for (const OpInfo& op : kTable) map->emplace(op.mnemonic, &op);
+    for (const Spelling& spelling : kSpellings) map->emplace(spelling.mnemonic, &op_info(spelling.opcode));
     return map;
   }();
   auto at = index->find(mnemonic);

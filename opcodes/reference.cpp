@@ -129,6 +129,36 @@ std::string shape_text(ShapeRule rule) {
       return "src is dst with the axis replaced by the dimensions of idx";
     case ShapeRule::OneHot:
       return "declared, or shape=; the index and one axis more, the depth";
+    case ShapeRule::Split:
+      return "equal to src but for the axis, whose size they share";
+    case ShapeRule::Pad:
+      return "the source with low= and high= added to each axis";
+    case ShapeRule::PadGrad:
+      return "dst declared, or shape=; g has the shape of its padding";
+    case ShapeRule::Flip:
+      return "all equal";
+    case ShapeRule::DynamicSlice:
+      return "dst declared, or shape=, no axis larger than that of src; start are rank 0";
+    case ShapeRule::DynamicUpdateSlice:
+      return "src has the rank of dst and no larger axis; start are rank 0";
+    case ShapeRule::DynamicSliceGrad:
+      return "dst declared, or shape=; g has its rank and no larger axis; start are rank 0";
+    case ShapeRule::TakeAlong:
+      return "dst as idx; src as idx but for the axis";
+    case ShapeRule::TakeAlongGrad:
+      return "g as idx; dst as idx but for the axis";
+    case ShapeRule::Triangle:
+      return "all equal, of rank 2 or more";
+    case ShapeRule::TopK:
+      return "the source with k elements along the axis";
+    case ShapeRule::Outer:
+      return "[M] by [N] to [M, N]";
+    case ShapeRule::Dot:
+      return "a and b equal; dst without the last axis";
+    case ShapeRule::RandomPermutation:
+      return "dst declared, or shape=, of rank 1 or more; rng is [2]";
+    case ShapeRule::Categorical:
+      return "dst as logits without the last axis; rng is [2]";
     case ShapeRule::Reduce:
       return "the source without the axes, or with size 1 there (keepdims=1)";
     case ShapeRule::ReduceGrad:

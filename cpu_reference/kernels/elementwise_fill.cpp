@@ -8,22 +8,6 @@
 namespace tape::cpu {
 namespace {
 
-/// Bits of a value of the given dtype as it is stored: f64 for every float of the oracle.
-template <class From>
-uint64_t stored_bits(From value, const View& view) {
-  return dispatch(view.dtype, [&]<class D>(Type<D>) -> uint64_t {
-    const D rounded = convert<From, D>(value);
-    uint64_t bits = 0;
-    if (view.storage == view.dtype) {
-      std::memcpy(&bits, &rounded, sizeof rounded);
-    } else {
-      const double wide = convert<D, double>(rounded);
-      std::memcpy(&bits, &wide, sizeof wide);
-    }
-    return bits;
-  });
-}
-
 /// Writes one bit pattern to every element; nest of the destination alone.
 template <class T>
 void fill_kernel(const Call& call, Context& context) {
@@ -101,11 +85,7 @@ Kernel choose_Fill(Call& call, const Context&) {
   const View& dst = call.operands[0];
   const View* const views[] = {&dst};
   build_nest(call, views);
-  const AttrValue* value = call.command->attr_if_present("value");
-  const uint64_t bits = is_float(dst.dtype)        ? stored_bits(round_to_compute(value->f, dst.dtype), dst)
-                        : dst.dtype == DType::Bool ? stored_bits(value->i != 0, dst)
-                                                   : stored_bits(value->i, dst);
-  call.ints[2] = static_cast<int64_t>(bits);
+  call.ints[2] = static_cast<int64_t>(stored_value(*call.command, dst));
   return dispatch_size(dst.storage, []<class T>(T) -> Kernel { return &fill_kernel<T>; });
 }
 

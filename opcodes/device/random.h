@@ -3,7 +3,7 @@
 //
 // A draw of n values from an .rng (seed, counter) uses blocks counter .. counter + ceil(n / 4) - 1; value i comes from
 // block counter + i / 4:
-//   uniform, Bernoulli  word i % 4
+//   uniform, Bernoulli  word i % 4; so too the keys of a permutation and the rows of CATEGORICAL
 //   normal              words (0, 1) make values 0 and 1, words (2, 3) make values 2 and 3
 #pragma once
 

@@ -246,6 +246,77 @@ std::vector<Case> shape_cases() {
   };
 }
 
+std::vector<Case> index_cases() {
+  const std::string at = ".input i i32[] = 1\n.input j i64[] = 2\n", twice = ".input i i32[4] = 2 0 2 1\n";
+  return {
+      {"SPLIT", {{"a f64[6,2]"}}, "y f64[2,2]", "  SPLIT p, q, s, a\n  MUL y, p, s\n  MUL y, y, p\n", ""},
+      {"SPLIT axis", {{"a f64[2,5]"}}, "y f64[2,3]", "  SPLIT y, q, a, axis=-1\n", ".local q f64[2,2]\n"},
+      {"PAD", {{"a f64[3,2]"}}, "y f64[6,3]", "  PAD y, a, low=[1, 0], high=[2, 1], value=3\n", ""},
+      {"PAD reflect", {{"a f64[3,2]"}}, "y f64[7,3]", "  PAD y, a, low=[2, 1], high=2, mode=reflect\n", ""},
+      {"PAD circular", {{"a f64[3,2]"}}, "y f64[8,3]", "  PAD y, a, low=[2, 1], high=3, mode=circular\n", ""},
+      {"PAD_GRAD", {{"a f64[7,3]"}}, "y f64[3,2]", "  PAD_GRAD y, a, low=[2, 1], high=2, mode=reflect\n", ""},
+      {"PAD_GRAD circular", {{"a f64[5]"}}, "y f64[2]", "  PAD_GRAD y, a, low=2, high=1, mode=circular\n", ""},
+      {"FLIP", {{"a f64[3,2]"}}, "y f64[3,2]", "  FLIP y, a\n", ""},
+      {"FLIP axes", {{"a f64[3,2,2]"}}, "y f64[3,2,2]", "  FLIP y, a, axes=[0, -1]\n", ""},
+      {"DYNAMIC_SLICE", {{"a f64[4,5]"}}, "y f64[2,3]", "  DYNAMIC_SLICE y, a, i, j\n", at},
+      {"DYNAMIC_SLICE twice",
+       {{"a f64[4,2]"}},
+       "y f64[2,2]",
+       "  DYNAMIC_SLICE s, a, i, shape=[2,2]\n  DYNAMIC_SLICE y, a, j\n  MUL y, y, s\n",
+       at},
+      {"DYNAMIC_SLICE_GRAD", {{"a f64[2,3]"}}, "y f64[4,5]", "  DYNAMIC_SLICE_GRAD y, a, i, j\n", at},
+      {"DYNAMIC_UPDATE_SLICE",
+       {{"a f64[4,5]"}, {"c f64[2,3]"}},
+       "y f64[4,5]",
+       "  SIN y, a\n  DYNAMIC_UPDATE_SLICE y, c, i, j\n",
+       at},
+      {"SCATTER", {{"a f64[3,2]"}, {"c f64[4,2]"}}, "y f64[3,2]", "  SIN y, a\n  SCATTER y, i, c\n", twice},
+      {"SCATTER axis",
+       {{"a f64[2,4,2]"}, {"c f64[2,2,2,2]"}},
+       "y f64[2,4,2]",
+       "  SIN y, a\n  SCATTER y, i, c, axis=1, oob=clip\n",
+       ".input i i64[2,2] = 9 3 -1 2\n"},
+      {"SCATTER zero",
+       {{"a f64[3]"}, {"c f64[4]"}},
+       "y f64[3]",
+       "  SIN y, a\n  SCATTER y, i, c, oob=zero\n",
+       ".input i i64[4] = 7 0 0 -1\n"},
+      {"TAKE_ALONG", {{"a f64[2,3]"}}, "y f64[2,4]", "  TAKE_ALONG y, a, i\n", ".input i i32[2,4] = 2 0 2 1 1 1 0 2\n"},
+      {"TAKE_ALONG axis",
+       {{"a f64[3,2]"}},
+       "y f64[2,2]",
+       "  TAKE_ALONG y, a, i, axis=0, oob=zero\n",
+       ".input i i64[2,2] = 2 5 2 -1\n"},
+      {"TAKE_ALONG_GRAD",
+       {{"a f64[3,2]"}, {"c f64[2,2]"}},
+       "y f64[3,2]",
+       "  SIN y, a\n  TAKE_ALONG_GRAD y, i, c, axis=0\n",
+       ".input i i64[2,2] = 2 0 2 1\n"},
+      {"TRIANGLE", {{"a f64[3,4]"}}, "y f64[3,4]", "  TRIANGLE y, a, diagonal=1, value=5\n", ""},
+      {"TRIANGLE upper", {{"a f64[2,3,3]"}}, "y f64[2,3,3]", "  TRIANGLE y, a, diagonal=-1, keep=upper\n", ""},
+  };
+}
+
+std::vector<Case> scan_cases() {
+  return {
+      {"CUMSUM", {{"a f64[2,5]"}}, "y f64[2,5]", "  CUMSUM y, a\n", ""},
+      {"CUMSUM axis", {{"a f64[4,2]"}}, "y f64[4,2]", "  CUMSUM y, a, axis=0, reverse=1\n", ""},
+      {"CUMSUM acc", {{"a f64[3]"}, {"c f64[3]"}}, "y f64[3]", "  SIN y, c\n  CUMSUM y, a, acc=1\n", ""},
+      {"CUMPROD", {{"a f64[2,5]"}}, "y f64[2,5]", "  CUMPROD y, a\n", ""},
+      {"CUMPROD axis", {{"a f64[4,2]"}}, "y f64[4,2]", "  CUMPROD y, a, axis=0, reverse=1\n", ""},
+      {"CUMPROD zeros", {{"a f64[5]"}}, "y f64[5]", "  MUL s, a, k\n  CUMPROD y, s\n", ".input k f64[5] = 1 0 1 0 2\n"},
+      {"SORT", {{"a f64[2,5]"}}, "y f64[2,5]", "  SORT y, a\n", ""},
+      {"SORT axis", {{"a f64[5,2]"}}, "y f64[5,2]", "  SORT y, a, axis=0, descending=1\n", ""},
+      {"TOPK", {{"a f64[2,5]"}}, "y f64[2,3]", "  TOPK y, at, a, k=3\n", ""},
+      {"TOPK axis", {{"a f64[5,2]"}}, "y f64[2,2]", "  TOPK y, at, a, k=2, axis=0\n", ""},
+      {"OUTER", {{"a f64[3]"}, {"c f64[2]"}}, "y f64[3,2]", "  OUTER y, a, c\n", ""},
+      {"OUTER itself", {{"a f64[3]"}}, "y f64[3,3]", "  OUTER y, a, a\n", ""},
+      {"DOT", {{"a f64[3]"}, {"c f64[3]"}}, "y f64[]", "  DOT y, a, c\n", ""},
+      {"DOT rows", {{"a f64[2,3]"}, {"c f64[2,3]"}}, "y f64[2]", "  DOT y, a, c\n", ""},
+      {"DOT itself", {{"a f64[2,3]"}}, "y f64[2]", "  DOT y, a, a\n", ""},
+  };
+}
+
 std::vector<Case> network_cases() {
   const std::string labels = ".input l i32[3] = 1 3 0\n";
   std::vector<Case> cases{
@@ -283,8 +354,8 @@ std::vector<Case> network_cases() {
 
 std::vector<Case> all_cases() {
   std::vector<Case> cases;
-  for (const auto& part :
-       {unary_cases(), binary_cases(), reduction_cases(), matmul_cases(), shape_cases(), network_cases()})
+  for (const auto& part : {unary_cases(), binary_cases(), reduction_cases(), matmul_cases(), shape_cases(),
+                           index_cases(), scan_cases(), network_cases()})
     cases.insert(cases.end(), part.begin(), part.end());
   return cases;
 }

@@ -268,14 +268,14 @@ bool Rule::wants(size_t i, size_t k) const {
   return value != kNone && (*pass_.values_)[value].varied;
 }
 
-bool Rule::has(size_t i) const {
-  if (command.operand(i).empty()) return false;
-  const ValueId value = item_.out[position(i, 0)];
+bool Rule::has(size_t i, size_t k) const {
+  if (command.operand(i).size() <= k) return false;
+  const ValueId value = item_.out[position(i, k)];
   return value != kNone && pass_.gradients_[value].holds != GradientPass::Holds::Nothing;
 }
 
-Term Rule::g(size_t i) const {
-  return {&pass_, pass_.gradients_[item_.out[position(i, 0)]].tensor, false};
+Term Rule::g(size_t i, size_t k) const {
+  return {&pass_, pass_.gradients_[item_.out[position(i, k)]].tensor, false};
 }
 
 Term Rule::in(size_t i, size_t k) const {
@@ -320,6 +320,13 @@ Command Rule::command_like(Opcode opcode, std::initializer_list<Term> sources) c
 
 Term Rule::like(Opcode opcode, std::initializer_list<Term> sources, std::optional<Shape> shape) const {
   return pass_.emit(command_like(opcode, sources), {}, shape);
+}
+
+Term Rule::updated(const Term& base, Command&& update) const {
+  const Term own = base.fresh ? base : append(pass_, command_of(Opcode::Copy, {base}));
+  update.ids[0] = own.id;
+  pass_.derived_.push_back({std::move(update), pass_.location_});
+  return {&pass_, own.id, false};
 }
 
 DType Rule::gradient_dtype(size_t i) const {

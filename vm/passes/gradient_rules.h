@@ -74,10 +74,10 @@ class Rule {
 
   /// Whether the gradient of element k of source operand i is wanted.
   [[nodiscard]] bool wants(size_t i, size_t k = 0) const;
-  /// Whether destination i has a gradient.
-  [[nodiscard]] bool has(size_t i) const;
-  /// Gradient of destination i, complete, in the destination's dtype.
-  [[nodiscard]] Term g(size_t i = 0) const;
+  /// Whether element k of destination i has a gradient.
+  [[nodiscard]] bool has(size_t i, size_t k = 0) const;
+  /// Gradient of element k of destination i, complete, in the destination's dtype.
+  [[nodiscard]] Term g(size_t i = 0, size_t k = 0) const;
   /// Forward value of a source. Saves it, or plays its command again where that is cheaper.
   [[nodiscard]] Term in(size_t i, size_t k = 0) const;
   /// Forward result of a destination, without what acc=1 added it to.
@@ -103,6 +103,9 @@ class Rule {
   /// For SCATTER_ADD and its kind: `update`, a command whose first operand is left out, is played on the gradient of
   /// source operand i, which holds zeros or what was added so far.
   void give_update(size_t i, Command&& update) const;
+  /// `base` after `update`, a command whose first operand, left out, reads and writes it. `base` keeps its value
+  /// unless it is fresh.
+  [[nodiscard]] Term updated(const Term& base, Command&& update) const;
 
  private:
   [[nodiscard]] size_t position(size_t i, size_t k) const { return (i == 0 ? 0 : command.ends[i - 1]) + k; }

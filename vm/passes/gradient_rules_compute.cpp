@@ -1,5 +1,5 @@
-// Gradients of reductions, MATMUL, softmax and losses. Where the forward widens halves to f32, the gradient of the
-// result is f32 and what flows on is cast back to the sources' dtype.
+// Gradients of reductions, scans, sorts, products, softmax and losses. Where the forward widens halves to f32, the
+// gradient of the result is f32 and what flows on is cast back to the sources' dtype.
 #include <vector>
 
 #include "opcodes/infer.h"
@@ -132,6 +132,36 @@ void MatMul(Rule& r) {
     found = std::move(found).reshaped(column);
   }
   r.give(2, std::move(found));
+}
+
+void CumSum(Rule& r) {
+  Command back = r.command_like(Opcode::CumSum, {r.g()});
+  set_int(back, "reverse", r.command.attr_bool("reverse") ? 0 : 1);
+  r.give(1, r.emit(std::move(back)));
+}
+void CumProd(Rule& r) {
+  r.give(1, r.like(Opcode::CumProdGrad, {r.in(1), r.g()}));
+}
+
+void Sort(Rule& r) {
+  const Term positions = r.like(Opcode::ArgSort, {r.in(1)});
+  const Term g = r.g().as(r.gradient_dtype(1));
+  r.give_update(1, r.command_like(Opcode::TakeAlongGrad, {positions, g}));
+}
+void TopK(Rule& r) {
+  const Term g = r.g().as(r.gradient_dtype(2));
+  r.give_update(2, r.command_like(Opcode::TakeAlongGrad, {r.out(1), g}));
+}
+
+void Outer(Rule& r) {
+  if (r.wants(1)) r.give(1, r.emit(r.command_like(Opcode::MatMul, {r.g(), r.in(2)})));
+  if (r.wants(2)) r.give(2, r.emit(r.command_like(Opcode::MatMul, {r.in(1), r.g()})));
+}
+void Dot(Rule& r) {
+  const Shape rows = r.shape(0);
+  const Term g = r.g().as(r.dtype(1)).reshaped(with_axis(rows, rows.rank()));
+  if (r.wants(1)) r.give(1, g * r.in(2));
+  if (r.wants(2)) r.give(2, g * r.in(1));
 }
 
 void Softmax(Rule& r) {
