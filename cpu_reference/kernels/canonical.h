@@ -83,6 +83,25 @@ struct Minimum {
 template <class A>
 inline constexpr int64_t kMaxLanes = std::is_floating_point_v<A> ? 8 : 16 / static_cast<int64_t>(sizeof(A));
 
+/// Neighbours, (0+1)+(2+3).
+template <class Rule, int V>
+[[nodiscard, gnu::always_inline]] inline typename Rule::Acc neighbours(const typename Rule::Acc* lane) {
+  if constexpr (V == 1)
+    return lane[0];
+  else
+    return Rule::combine(neighbours<Rule, V / 2>(lane), neighbours<Rule, V / 2>(lane + V / 2));
+}
+template <class Rule>
+void combine_lanes(int64_t lanes, const typename Rule::Acc* acc, int64_t slots, typename Rule::Acc* slot) {
+  const auto all = [&]<int V>(std::integral_constant<int, V>) {
+    for (int64_t s = 0; s < slots; ++s) slot[s] = neighbours<Rule, V>(acc + s * V);
+  };
+  if (lanes == 2) return all(std::integral_constant<int, 2>{});
+  if (lanes == 4) return all(std::integral_constant<int, 4>{});
+  if (lanes == 8) return all(std::integral_constant<int, 8>{});
+  all(std::integral_constant<int, 16>{});
+}
+
 /// The value of `count` <= 65,536 adjacent elements: take(acc, begin + i) for each.
 template <class Rule, class Take>
 [[nodiscard]] typename Rule::Acc reduce_block(int64_t begin, int64_t count, int64_t lanes, const Take& take) {
@@ -98,13 +117,13 @@ template <class Rule, class Take>
 
   int64_t slots = (first + lanes - 1) / lanes;
   for (int64_t k = first; k < slots * lanes; ++k) acc[k] = Rule::identity();
-  for (int64_t values = slots * lanes; values > slots; values /= 2)
-    for (int64_t k = 0; k < values / 2; ++k) acc[k] = Rule::combine(acc[2 * k], acc[2 * k + 1]);
+  alignas(64) Acc slot[kSlots];
+  combine_lanes<Rule>(lanes, acc, slots, slot);
   for (auto half = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(slots))) / 2; half >= 1; half /= 2) {
-    for (int64_t k = 0; k + half < slots; ++k) acc[k] = Rule::combine(acc[k], acc[k + half]);
+    for (int64_t k = 0; k + half < slots; ++k) slot[k] = Rule::combine(slot[k], slot[k + half]);
     slots = std::min(slots, half);
   }
-  return count == 0 ? Rule::identity() : acc[0];
+  return count == 0 ? Rule::identity() : slot[0];
 }
 
 /// The value of `rows` <= 1,024 rows for `w` adjacent outputs: row(r, partial, fresh) folds row r into partial[0..w).
@@ -157,8 +176,9 @@ void fold(int64_t n, int64_t w, const Leaf& leaf, typename Rule::Acc* out, Pool*
     for (int64_t c = 0; c < w; ++c) out[c] = Rule::identity();
     return;
   }
+  if (n == 1) return leaf(0, out);
   const Tree tree(n);
-  if (pool == nullptr || n == 1 || pool->threads() == 1) return fold_level<Rule, W>(tree, tree.levels, 0, w, leaf, out);
+  if (pool == nullptr || pool->threads() == 1) return fold_level<Rule, W>(tree, tree.levels, 0, w, leaf, out);
   constexpr int64_t kTasks = 64;
   int level = 0;
   while (tree.width[static_cast<size_t>(level)] > kTasks) ++level;

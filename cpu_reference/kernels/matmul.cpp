@@ -3,6 +3,9 @@
 // single-threaded BLAS on a grid of tiles fixed by the shape, so that the number of workers never changes a bit. Halves
 // widen to f32; the result in the compute type is scaled, added to dst with acc=1, and rounded once.
 #include <cblas.h>
+#ifdef __FMA__
+#include <immintrin.h>
+#endif
 
 #include <cstring>
 
@@ -92,8 +95,16 @@ MatMulPlan unpack(const Call& call) {
 // ---- canonical order ----
 
 constexpr int64_t kDepth = 128;              // k of one chunk
-constexpr int64_t kTileM = 64, kTileN = 64;  // outputs of one task; no influence on bits
-constexpr int64_t kMicroM = 4, kMicroN = 16;
+constexpr int64_t kTileM = 96, kTileN = 64;  // outputs of one task; no influence on bits
+constexpr int64_t kMicroM = 6;  // 6 rows by 2 vectors: 12 accumulators, 2 of b and 1 of a fill 16 registers
+/// 32 bytes of C: two registers on the baseline.
+template <class C>
+struct Vector {
+  typedef C Type __attribute__((vector_size(32)));
+  static constexpr int64_t lanes = 32 / sizeof(C);
+};
+template <class C>
+constexpr int64_t kMicroN = 2 * Vector<C>::lanes;
 
 /// A block of a matrix in the compute type, `rows` by `cols`, its rows `ld` apart.
 template <class C, class T>
@@ -108,43 +119,68 @@ void pack_block(const T* from, int64_t row_stride, int64_t col_stride, int64_t r
   }
 }
 
-/// The same as panels of 16 columns, each depth x 16 without gaps; columns past the last are zeros.
+/// The same as panels of kMicroN columns, each depth x kMicroN without gaps; columns past the last are zeros.
 template <class C, class T>
 void pack_panels(const T* from, int64_t row_stride, int64_t col_stride, int64_t depth, int64_t cols, C* to) {
-  for (int64_t c0 = 0; c0 < cols; c0 += kMicroN, to += kDepth * kMicroN) {
-    const int64_t width = std::min(kMicroN, cols - c0);
-    if (width < kMicroN) std::fill_n(to, depth * kMicroN, C{});
+  constexpr int64_t kWidth = kMicroN<C>;
+  for (int64_t c0 = 0; c0 < cols; c0 += kWidth, to += kDepth * kWidth) {
+    const int64_t width = std::min(kWidth, cols - c0);
+    if (width < kWidth) std::fill_n(to, depth * kWidth, C{});
     if (col_stride == 1) {
-      pack_block(from + c0, row_stride, 1, depth, width, kMicroN, to);
+      pack_block(from + c0, row_stride, 1, depth, width, kWidth, to);
       continue;
     }
     for (int64_t c = 0; c < width; ++c) {  // each column is dense in memory
       const T* column = from + (c0 + c) * col_stride;
-      for (int64_t k = 0; k < depth; ++k) to[k * kMicroN + c] = load(column[k * row_stride]);
+      for (int64_t k = 0; k < depth; ++k) to[k * kWidth + c] = load(column[k * row_stride]);
     }
   }
 }
 
-/// out[4][16] = a[4][depth] * b[depth][16], from the identity, in rising k.
+/// acc = fma(a, b, acc) in every lane.
+template <class C>
+[[gnu::always_inline]] inline void accumulate(C a, const typename Vector<C>::Type& b, typename Vector<C>::Type& acc) {
+  const typename Vector<C>::Type all = a - typename Vector<C>::Type{};
+  if constexpr (!std::is_floating_point_v<C>) {
+    acc += all * b;
+  } else {
+#ifdef __FMA__
+    if constexpr (std::is_same_v<C, float>)
+      acc = _mm256_fmadd_ps(all, b, acc);
+    else
+      acc = _mm256_fmadd_pd(all, b, acc);
+#else
+    for (int64_t i = 0; i < Vector<C>::lanes; ++i) acc[i] = fused(all[i], b[i], acc[i]);
+#endif
+  }
+}
+
+/// out[6][kMicroN] = a[6][depth] * b[depth][kMicroN], from the identity, in rising k. The loops over the accumulators
+/// are unrolled, so that these live in registers.
 template <class C>
 void micro_kernel(int64_t depth, const C* a, const C* b, C* out) {
-  C acc[kMicroM][kMicroN];
-  for (auto& row : acc)
-    for (C& value : row) value = canonical::Sum<C>::identity();
-  for (int64_t k = 0; k < depth; ++k)
-    for (int64_t r = 0; r < kMicroM; ++r) {
-      const C scalar = a[r * kDepth + k];
-      for (int64_t c = 0; c < kMicroN; ++c) acc[r][c] = fused(scalar, b[k * kMicroN + c], acc[r][c]);
-    }
-  for (int64_t r = 0; r < kMicroM; ++r)
-    for (int64_t c = 0; c < kMicroN; ++c) out[r * kTileN + c] = acc[r][c];
+  using V = typename Vector<C>::Type;
+  constexpr int64_t kLanes = Vector<C>::lanes;
+  V acc[kMicroM][2];
+#pragma GCC unroll 12
+  for (int64_t i = 0; i < 2 * kMicroM; ++i) acc[i / 2][i % 2] = canonical::Sum<C>::identity() - V{};
+  for (int64_t k = 0; k < depth; ++k) {
+    V row[2];
+    std::memcpy(&row[0], b + k * kMicroN<C>, sizeof(V));
+    std::memcpy(&row[1], b + k * kMicroN<C> + kLanes, sizeof(V));
+#pragma GCC unroll 12
+    for (int64_t i = 0; i < 2 * kMicroM; ++i) accumulate<C>(a[i / 2 * kDepth + k], row[i % 2], acc[i / 2][i % 2]);
+  }
+#pragma GCC unroll 12
+  for (int64_t i = 0; i < 2 * kMicroM; ++i)
+    std::memcpy(out + i / 2 * kTileN + i % 2 * kLanes, &acc[i / 2][i % 2], sizeof(V));
 }
 
 constexpr int64_t round_up(int64_t value, int64_t to) {
   return (value + to - 1) / to * to;
 }
 
-/// One tile of at most 64 x 64 outputs, from (i0, j0), of one product.
+/// One tile of at most 96 x 64 outputs, from (i0, j0), of one product.
 template <class T, class D>
 void canonical_tile(const Call& call, const MatMulPlan& p, int64_t index, int64_t i0, int64_t j0) {
   using C = Accumulator<T>;
@@ -154,7 +190,7 @@ void canonical_tile(const Call& call, const MatMulPlan& p, int64_t index, int64_
   const T* a = call.operand(1).as<T>() + at.a + i0 * a_row;
   const T* b = call.operand(2).as<T>() + at.b + j0 * b_col;
   const int64_t rows = std::min(kTileM, p.m - i0), cols = std::min(kTileN, p.n - j0);
-  const int64_t padded_rows = round_up(rows, kMicroM), padded_cols = round_up(cols, kMicroN);
+  const int64_t padded_rows = round_up(rows, kMicroM), padded_cols = round_up(cols, kMicroN<C>);
   alignas(64) C packed_a[kTileM * kDepth];
   for (int64_t r = rows; r < padded_rows; ++r) std::fill_n(packed_a + r * kDepth, kDepth, C{});
   alignas(64) C packed_b[kDepth * kTileN];
@@ -162,7 +198,7 @@ void canonical_tile(const Call& call, const MatMulPlan& p, int64_t index, int64_
     const int64_t k0 = j * kDepth, depth = std::min(kDepth, p.k - k0);
     pack_block(a + k0 * a_col, a_row, a_col, rows, depth, kDepth, packed_a);
     pack_panels(b + k0 * b_row, b_row, b_col, depth, cols, packed_b);
-    for (int64_t c = 0; c < padded_cols; c += kMicroN)
+    for (int64_t c = 0; c < padded_cols; c += kMicroN<C>)
       for (int64_t r = 0; r < padded_rows; r += kMicroM)
         micro_kernel(depth, packed_a + r * kDepth, packed_b + c * kDepth, out + r * kTileN + c);
   };

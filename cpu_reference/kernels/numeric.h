@@ -1,5 +1,6 @@
 // Element access and scalar functions of the ordered kernels: widening loads, the one rounding of a result, and the
-// functions that f32 shares with every backend while f64 takes them from libm.
+// functions that f32 shares with every backend while f64 takes them from libm. All are inlined by force: a call in a
+// loop keeps it from becoming vector code.
 #pragma once
 
 #include <cmath>
@@ -26,50 +27,50 @@ using Accumulator = typename AccumulatorOf<T>::type;
 
 /// The element widened to its accumulator.
 template <class T>
-[[nodiscard]] inline Accumulator<T> load(const T& x) {
+[[nodiscard, gnu::always_inline]] inline Accumulator<T> load(const T& x) {
   return static_cast<Accumulator<T>>(x);
 }
 
 /// dst = value, or dst + value in the accumulator type with acc=1; rounded once (module.md 18).
 template <class D, class Acc>
-inline void store(D& dst, Acc value, bool accumulate) {
+[[gnu::always_inline]] inline void store(D& dst, Acc value, bool accumulate) {
   if (accumulate) value = static_cast<Acc>(value + static_cast<Acc>(dst));
   dst = static_cast<D>(value);
 }
 
-[[nodiscard]] inline float fused(float a, float b, float c) {
+[[nodiscard, gnu::always_inline]] inline float fused(float a, float b, float c) {
   return __builtin_fmaf(a, b, c);
 }
-[[nodiscard]] inline double fused(double a, double b, double c) {
+[[nodiscard, gnu::always_inline]] inline double fused(double a, double b, double c) {
   return __builtin_fma(a, b, c);
 }
 /// Integers: a * b + c modulo 2^n, in 64 bits so that no promotion overflows.
 template <class U>
 requires std::is_unsigned_v<U>
-[[nodiscard]] inline U fused(U a, U b, U c) {
+[[nodiscard, gnu::always_inline]] inline U fused(U a, U b, U c) {
   return static_cast<U>(static_cast<uint64_t>(a) * b + c);
 }
 
 /// IEEE 754-2019 maximum and minimum: NaN wins, -0 < +0.
 template <class T>
-[[nodiscard]] inline T maximum(T a, T b) {
+[[nodiscard, gnu::always_inline]] inline T maximum(T a, T b) {
   return device::Max::apply(a, b);
 }
 template <class T>
-[[nodiscard]] inline T minimum(T a, T b) {
+[[nodiscard, gnu::always_inline]] inline T minimum(T a, T b) {
   return device::Min::apply(a, b);
 }
 
-[[nodiscard]] inline float exp_of(float x) {
+[[nodiscard, gnu::always_inline]] inline float exp_of(float x) {
   return device::Exp::apply(x);
 }
-[[nodiscard]] inline double exp_of(double x) {
+[[nodiscard, gnu::always_inline]] inline double exp_of(double x) {
   return std::exp(x);
 }
-[[nodiscard]] inline float log_of(float x) {
+[[nodiscard, gnu::always_inline]] inline float log_of(float x) {
   return device::Log::apply(x);
 }
-[[nodiscard]] inline double log_of(double x) {
+[[nodiscard, gnu::always_inline]] inline double log_of(double x) {
   return std::log(x);
 }
 

@@ -33,11 +33,13 @@ void prepare(Call& call) {
 template <int W, class F>
 void for_elements(const Axis& axis, int64_t base, int64_t w, Pool* pool, const F& f) {
   const auto range = [&](int64_t begin, int64_t end) {
+    const F own =
+        f;  // a local copy: what f captured by value cannot alias what it writes, and the loop becomes vector code
     for (int64_t i = begin; i < end; ++i) {
       if constexpr (W == 1) {
-        f(base + i, 0);
+        own(base + i, 0);
       } else {
-        for (int64_t c = 0; c < w; ++c) f(base + i * axis.inner + c, c);
+        for (int64_t c = 0; c < w; ++c) own(base + i * axis.inner + c, c);
       }
     }
   };
@@ -99,8 +101,9 @@ struct SoftmaxOp {
     D* dst = call.operand(0).as<D>();
     Acc max[W], sum[W];
     statistics<W>(geometry, x, base, w, max, sum, pool);
-    for_elements<W>(geometry.axis, base, w, pool,
-                    [&](int64_t i, int64_t c) { dst[i] = static_cast<D>(exp_of(load(x[i]) - max[c]) / sum[c]); });
+    for_elements<W>(geometry.axis, base, w, pool, [x, dst, max, sum](int64_t i, int64_t c) {
+      dst[i] = static_cast<D>(exp_of(load(x[i]) - max[c]) / sum[c]);
+    });
   }
   static void run(const Call& call, Context& context) { run_axis<SoftmaxOp>(call, context); }
 };
@@ -116,8 +119,9 @@ struct LogSoftmaxOp {
     Acc max[W], sum[W];
     statistics<W>(geometry, x, base, w, max, sum, pool);
     for (int64_t c = 0; c < w; ++c) sum[c] = log_of(sum[c]);
-    for_elements<W>(geometry.axis, base, w, pool,
-                    [&](int64_t i, int64_t c) { dst[i] = static_cast<D>((load(x[i]) - max[c]) - sum[c]); });
+    for_elements<W>(geometry.axis, base, w, pool, [x, dst, max, sum](int64_t i, int64_t c) {
+      dst[i] = static_cast<D>((load(x[i]) - max[c]) - sum[c]);
+    });
   }
   static void run(const Call& call, Context& context) { run_axis<LogSoftmaxOp>(call, context); }
 };
@@ -134,8 +138,10 @@ struct SoftmaxGradOp {
     Acc dot[W];
     const auto take = [y, g](Acc acc, int64_t i, int64_t) { return fused(load(y[i]), load(g[i]), acc); };
     reduce_rows<canonical::Sum<Acc>, W>(geometry, base, w, take, dot, pool);
-    for_elements<W>(geometry.axis, base, w, pool,
-                    [&](int64_t i, int64_t c) { store(dst[i], load(y[i]) * (load(g[i]) - dot[c]), call.accumulate); });
+    const bool accumulate = call.accumulate;
+    for_elements<W>(geometry.axis, base, w, pool, [y, g, dst, dot, accumulate](int64_t i, int64_t c) {
+      store(dst[i], load(y[i]) * (load(g[i]) - dot[c]), accumulate);
+    });
   }
   static void run(const Call& call, Context& context) { run_axis<SoftmaxGradOp>(call, context); }
 };
@@ -152,8 +158,9 @@ struct LogSoftmaxGradOp {
     Acc sum[W];
     const auto take = [g](Acc acc, int64_t i, int64_t) { return acc + load(g[i]); };
     reduce_rows<canonical::Sum<Acc>, W>(geometry, base, w, take, sum, pool);
-    for_elements<W>(geometry.axis, base, w, pool, [&](int64_t i, int64_t c) {
-      store(dst[i], load(g[i]) - exp_of(load(y[i])) * sum[c], call.accumulate);
+    const bool accumulate = call.accumulate;
+    for_elements<W>(geometry.axis, base, w, pool, [y, g, dst, sum, accumulate](int64_t i, int64_t c) {
+      store(dst[i], load(g[i]) - exp_of(load(y[i])) * sum[c], accumulate);
     });
   }
   static void run(const Call& call, Context& context) { run_axis<LogSoftmaxGradOp>(call, context); }
