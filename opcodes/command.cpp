@@ -23,7 +23,8 @@ const AttrValue* Command::attr_if_present(std::string_view name) const {
 
 int Command::number_operand() const {
   for (size_t i = 0; i < op->operands().size(); ++i)
-    if (op->operands()[i].type == TypeRule::T && !operand(i).empty()) return static_cast<int>(ends[i] - operand(i).size());
+    if (op->operands()[i].type == TypeRule::T && !operand(i).empty())
+      return static_cast<int>(ends[i] - operand(i).size());
   return -1;
 }
 

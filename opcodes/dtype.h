@@ -25,8 +25,7 @@ struct DTypeInfo {
 };
 
 inline constexpr DTypeInfo kDTypes[] = {
-#define TAPE_DTYPE(name, code, text, bytes, cls, compute) \
-  {DType::name, text, bytes, DTypeClass::cls, DType::compute},
+#define TAPE_DTYPE(name, code, text, bytes, cls, compute) {DType::name, text, bytes, DTypeClass::cls, DType::compute},
 #include "opcodes/dtypes.def"
 };
 
@@ -44,12 +43,24 @@ inline constexpr DTypeInfo kDTypes[] = {
 [[nodiscard]] constexpr const DTypeInfo& dtype_info(DType dtype) {
   return *find_dtype(static_cast<uint32_t>(dtype));
 }
-[[nodiscard]] constexpr size_t size_of(DType dtype) { return dtype_info(dtype).bytes; }
-[[nodiscard]] constexpr std::string_view name_of(DType dtype) { return dtype_info(dtype).name; }
-[[nodiscard]] constexpr bool is_float(DType dtype) { return dtype_info(dtype).cls == DTypeClass::Float; }
-[[nodiscard]] constexpr bool is_int(DType dtype) { return dtype_info(dtype).cls == DTypeClass::Int; }
-[[nodiscard]] constexpr bool is_half(DType dtype) { return dtype == DType::F16 || dtype == DType::BF16; }
-[[nodiscard]] constexpr DType compute_of(DType dtype) { return dtype_info(dtype).compute; }
+[[nodiscard]] constexpr size_t size_of(DType dtype) {
+  return dtype_info(dtype).bytes;
+}
+[[nodiscard]] constexpr std::string_view name_of(DType dtype) {
+  return dtype_info(dtype).name;
+}
+[[nodiscard]] constexpr bool is_float(DType dtype) {
+  return dtype_info(dtype).cls == DTypeClass::Float;
+}
+[[nodiscard]] constexpr bool is_int(DType dtype) {
+  return dtype_info(dtype).cls == DTypeClass::Int;
+}
+[[nodiscard]] constexpr bool is_half(DType dtype) {
+  return dtype == DType::F16 || dtype == DType::BF16;
+}
+[[nodiscard]] constexpr DType compute_of(DType dtype) {
+  return dtype_info(dtype).compute;
+}
 
 /// A set of dtypes, one bit per code.
 class DTypeSet {

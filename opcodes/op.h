@@ -18,15 +18,15 @@ enum class Opcode : uint16_t {
 
 /// What kind of thing an operand word names.
 enum class OperandKind : uint8_t {
-  Tensor,       // one tensor id
-  Immediate,    // one tensor id, or absent when the attribute `imm` is given (always the last source)
-  Optional,     // one tensor id or absent; written name=tensor in text
-  List,         // length, then tensor ids
-  OptionalList, // a list written name=[...] in text; empty when not given
-  GradList,     // length, then gradient ids; text names the primals (ZERO_GRAD)
-  Tape,         // a tape id (CALL)
-  Stream,       // a stream id (LOAD)
-  Sink,         // a sink id (STORE)
+  Tensor,        // one tensor id
+  Immediate,     // one tensor id, or absent when the attribute `imm` is given (always the last source)
+  Optional,      // one tensor id or absent; written name=tensor in text
+  List,          // length, then tensor ids
+  OptionalList,  // a list written name=[...] in text; empty when not given
+  GradList,      // length, then gradient ids; text names the primals (ZERO_GRAD)
+  Tape,          // a tape id (CALL)
+  Stream,        // a stream id (LOAD)
+  Sink,          // a sink id (STORE)
 };
 
 enum class Access : uint8_t {
@@ -80,51 +80,81 @@ struct Attribute {
   std::string_view name;
   AttrType type = AttrType::Bool;
   bool required = false;
-  double fallback = 0;             // default when absent; an IntList defaults to empty
-  double low = 0, high = 1;        // inclusive range; exclusive where the flag says so
+  double fallback = 0;       // default when absent; an IntList defaults to empty
+  double low = 0, high = 1;  // inclusive range; exclusive where the flag says so
   bool low_open = false, high_open = false;
   std::string_view choices = "";  // Enum: "mean|sum|none"
 };
 
 /// Which function of opcodes/infer.cpp checks and infers the shapes.
 enum class ShapeRule : uint8_t {
-  None,         // no tensor is related to another
-  Same,         // all tensors have the shape of the first source
-  Broadcast,    // dst is the NumPy broadcast of all sources
-  Free,         // dst may have any shape (FILL, IOTA, random)
-  Scalar,       // every operand of the row is rank 0 (ADVANCE)
-  Loop,         // the optional tensor is rank 0
-  Close,        // sources equal in shape, no destination
-  Load, Store,
-  Reshape, Transpose, BroadcastTo, Concat, Slice, SliceGrad, Gather, ScatterAdd, OneHot,
-  Split, Pad, PadGrad, Flip, DynamicSlice, DynamicUpdateSlice, DynamicSliceGrad, TakeAlong, TakeAlongGrad, Triangle,
-  TopK, Outer, Dot, RandomPermutation, Categorical,
-  Reduce, ReduceGrad, ArgReduce, MatMul,
-  Axis,         // Same, with attribute axis in range
-  CrossEntropy, CrossEntropyGrad, Loss, LossGrad, Dropout,
-  Rng,          // dst free, rng is i64[2]
-  Optimizer, ClipNorm,
+  None,       // no tensor is related to another
+  Same,       // all tensors have the shape of the first source
+  Broadcast,  // dst is the NumPy broadcast of all sources
+  Free,       // dst may have any shape (FILL, IOTA, random)
+  Scalar,     // every operand of the row is rank 0 (ADVANCE)
+  Loop,       // the optional tensor is rank 0
+  Close,      // sources equal in shape, no destination
+  Load,
+  Store,
+  Reshape,
+  Transpose,
+  BroadcastTo,
+  Concat,
+  Slice,
+  SliceGrad,
+  Gather,
+  ScatterAdd,
+  OneHot,
+  Split,
+  Pad,
+  PadGrad,
+  Flip,
+  DynamicSlice,
+  DynamicUpdateSlice,
+  DynamicSliceGrad,
+  TakeAlong,
+  TakeAlongGrad,
+  Triangle,
+  TopK,
+  Outer,
+  Dot,
+  RandomPermutation,
+  Categorical,
+  Reduce,
+  ReduceGrad,
+  ArgReduce,
+  MatMul,
+  Axis,  // Same, with attribute axis in range
+  CrossEntropy,
+  CrossEntropyGrad,
+  Loss,
+  LossGrad,
+  Dropout,
+  Rng,  // dst free, rng is i64[2]
+  Optimizer,
+  ClipNorm,
 };
 
 /// How results may be compared (execution.md 4).
 enum class Bits : uint8_t {
-  None,      // no numeric result
-  Exact,     // same bits fused or not, on every backend
-  Functor,   // exact for f32 and halves (shared functor header); a declared ulp bound for f64
-  Ordered,   // same bits: the canonical order defines them
-  Matmul,    // ordered below the size table, library above
-  Library,   // same bits run to run on one card, library version and algorithm
+  None,     // no numeric result
+  Exact,    // same bits fused or not, on every backend
+  Functor,  // exact for f32 and halves (shared functor header); a declared ulp bound for f64
+  Ordered,  // same bits: the canonical order defines them
+  Matmul,   // ordered below the size table, library above
+  Library,  // same bits run to run on one card, library version and algorithm
 };
 
 /// Effects other than writing destinations. Rows with effects are never recomputed or dropped.
 enum Effect : uint8_t {
   kNoEffect = 0,
-  kStreamEffect = 1,   // moves a stream cursor
-  kSinkEffect = 2,     // STORE, TRACE: the host sees it
-  kRngEffect = 4,      // advances a generator
-  kStateEffect = 8,    // writes persistent state by design (optimizers, ADVANCE)
-  kFaultEffect = 16,   // may stop the tape (index, label, division, ASSERT)
-  kControlEffect = 32, // structure of the tape
+  kStreamEffect = 1,    // moves a stream cursor
+  kSinkEffect = 2,      // STORE, TRACE: the host sees it
+  kRngEffect = 4,       // advances a generator
+  kStateEffect = 8,     // writes persistent state by design (optimizers, ADVANCE)
+  kFaultEffect = 16,    // may stop the tape (index, label, division, ASSERT)
+  kControlEffect = 32,  // structure of the tape
 };
 
 enum Trait : uint8_t {
@@ -160,11 +190,11 @@ struct OpInfo {
   std::string_view mnemonic;  // upper case
   FixedList<Operand, 10> operand_list;
   FixedList<Attribute, 10> attribute_list;
-  DTypeSet types;             // what T may be
+  DTypeSet types;  // what T may be
   ShapeRule shape;
   Bits bits;
-  uint8_t effects;            // Effect bits
-  uint8_t traits;             // Trait bits
+  uint8_t effects;  // Effect bits
+  uint8_t traits;   // Trait bits
   Cost cost;
   std::string_view gradient;  // name of the rule in vm/passes, "NoGradient" for none
   uint16_t since;             // container minor that introduced the row
@@ -191,6 +221,8 @@ extern const std::span<const OpInfo> kOps;
 [[nodiscard]] const OpInfo* find_op(std::string_view mnemonic);
 [[nodiscard]] const OpInfo& op_info(Opcode opcode);
 /// Row position in kOps, for per-op tables built from opcodes.def.
-[[nodiscard]] inline size_t row_of(const OpInfo& op) { return static_cast<size_t>(&op - kOps.data()); }
+[[nodiscard]] inline size_t row_of(const OpInfo& op) {
+  return static_cast<size_t>(&op - kOps.data());
+}
 
 }  // namespace tape

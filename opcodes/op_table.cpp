@@ -19,8 +19,10 @@ constexpr FixedList<Item, 10> pack(Items... items) {
 }
 
 // Operand columns of opcodes.def. Lists are parenthesised, so that they pass through macros as one argument.
-#define TAPE_OPERAND(name, kind, access, type) \
-  Operand { #name, OperandKind::kind, Access::access, TypeRule::type, Strides::Any }
+#define TAPE_OPERAND(name, kind, access, type)                             \
+  Operand {                                                                \
+#name, OperandKind::kind, Access::access, TypeRule::type, Strides::Any \
+  }
 #define OPERANDS(...) (pack<Operand>(__VA_ARGS__))
 #define OUT(name, type) TAPE_OPERAND(name, Tensor, Write, type)
 #define IN(name, type) TAPE_OPERAND(name, Tensor, Read, type)
@@ -39,42 +41,83 @@ constexpr FixedList<Item, 10> pack(Items... items) {
 
 // Attribute columns.
 #define ATTRS(...) (pack<Attribute>(__VA_ARGS__))
-#define BOOL_ATTR(name) \
-  Attribute { #name, AttrType::Bool, false, 0, 0, 1 }
+#define BOOL_ATTR(name)                   \
+  Attribute {                             \
+#name, AttrType::Bool, false, 0, 0, 1 \
+  }
 #define ACC BOOL_ATTR(acc)
-#define ENUM_ATTR(name, fallback, choices) \
-  Attribute { #name, AttrType::Enum, false, fallback, 0, 255, false, false, choices }
-#define I32_ATTR(name, fallback, low, high) \
-  Attribute { #name, AttrType::I32, false, fallback, low, high }
-#define I64_ATTR(name, fallback, low, high) \
-  Attribute { #name, AttrType::I64, false, fallback, static_cast<double>(low), static_cast<double>(high) }
-#define REQUIRED_I64(name, low, high) \
-  Attribute { #name, AttrType::I64, true, 0, static_cast<double>(low), static_cast<double>(high) }
-#define F64_ATTR(name, fallback, low, high) \
-  Attribute { #name, AttrType::F64, false, fallback, low, high }
-#define F64_ATTR_OPEN_HIGH(name, fallback, low, high) \
-  Attribute { #name, AttrType::F64, false, fallback, low, high, false, true }
-#define F64_ATTR_OPEN_LOW(name, fallback, low, high) \
-  Attribute { #name, AttrType::F64, false, fallback, low, high, true, false }
-#define F64_ATTR_REQUIRED(name, low, high) \
-  Attribute { #name, AttrType::F64, true, 0, low, high }
-#define NUMBER_ATTR(name) \
-  Attribute { #name, AttrType::Number, false, 0, -kInf, kInf }
-#define REQUIRED_NUMBER(name) \
-  Attribute { #name, AttrType::Number, true, 0, -kInf, kInf }
+#define ENUM_ATTR(name, fallback, choices)                                \
+  Attribute {                                                             \
+#name, AttrType::Enum, false, fallback, 0, 255, false, false, choices \
+  }
+#define I32_ATTR(name, fallback, low, high)          \
+  Attribute {                                        \
+#name, AttrType::I32, false, fallback, low, high \
+  }
+#define I64_ATTR(name, fallback, low, high)                                                        \
+  Attribute {                                                                                      \
+#name, AttrType::I64, false, fallback, static_cast < double>(low), static_cast < double>(high) \
+  }
+#define REQUIRED_I64(name, low, high)                                                      \
+  Attribute {                                                                              \
+#name, AttrType::I64, true, 0, static_cast < double>(low), static_cast < double>(high) \
+  }
+#define F64_ATTR(name, fallback, low, high)          \
+  Attribute {                                        \
+#name, AttrType::F64, false, fallback, low, high \
+  }
+#define F64_ATTR_OPEN_HIGH(name, fallback, low, high)             \
+  Attribute {                                                     \
+#name, AttrType::F64, false, fallback, low, high, false, true \
+  }
+#define F64_ATTR_OPEN_LOW(name, fallback, low, high)              \
+  Attribute {                                                     \
+#name, AttrType::F64, false, fallback, low, high, true, false \
+  }
+#define F64_ATTR_REQUIRED(name, low, high)   \
+  Attribute {                                \
+#name, AttrType::F64, true, 0, low, high \
+  }
+#define NUMBER_ATTR(name)                          \
+  Attribute {                                      \
+#name, AttrType::Number, false, 0, -kInf, kInf \
+  }
+#define REQUIRED_NUMBER(name)                     \
+  Attribute {                                     \
+#name, AttrType::Number, true, 0, -kInf, kInf \
+  }
 #define IMM NUMBER_ATTR(imm)
-#define LIST_ATTR(name) \
-  Attribute { #name, AttrType::IntList, false, 0, -9223372036854775807.0, 9223372036854775807.0 }
-#define REQUIRED_LIST(name) \
-  Attribute { #name, AttrType::IntList, true, 0, -9223372036854775807.0, 9223372036854775807.0 }
-#define STRING_ATTR(name) \
-  Attribute { #name, AttrType::String, false, 0, 0, 0 }
+#define LIST_ATTR(name)                                                               \
+  Attribute {                                                                         \
+#name, AttrType::IntList, false, 0, -9223372036854775807.0, 9223372036854775807.0 \
+  }
+#define REQUIRED_LIST(name)                                                          \
+  Attribute {                                                                        \
+#name, AttrType::IntList, true, 0, -9223372036854775807.0, 9223372036854775807.0 \
+  }
+#define STRING_ATTR(name)                   \
+  Attribute {                               \
+#name, AttrType::String, false, 0, 0, 0 \
+  }
 #define COST(basis, factor) (Cost{CostBasis::basis, factor})
 
 constexpr OpInfo kTable[] = {
-#define TAPE_OP(name, code, mnemonic, operands, attrs, types, shape, bits, effects, traits, cost, gradient, since, doc) \
-  {Opcode::name, #name, mnemonic, operands, attrs, types, ShapeRule::shape, Bits::bits,                                \
-   static_cast<uint8_t>(effects), static_cast<uint8_t>(traits), cost, #gradient, since, doc},
+#define TAPE_OP(name, code, mnemonic, operands, attrs, types, shape, bits, effects, traits, cost, gradient, since, \
+                doc)                                                                                               \
+  {Opcode::name,                                                                                                   \
+   #name,                                                                                                          \
+   mnemonic,                                                                                                       \
+   operands,                                                                                                       \
+   attrs,                                                                                                          \
+   types,                                                                                                          \
+   ShapeRule::shape,                                                                                               \
+   Bits::bits,                                                                                                     \
+   static_cast<uint8_t>(effects),                                                                                  \
+   static_cast<uint8_t>(traits),                                                                                   \
+   cost,                                                                                                           \
+   #gradient,                                                                                                      \
+   since,                                                                                                          \
+   doc},
 #include "opcodes/opcodes.def"
 };
 
@@ -129,6 +172,8 @@ const OpInfo* find_op(std::string_view mnemonic) {
   return at == index->end() ? nullptr : at->second;
 }
 
-const OpInfo& op_info(Opcode opcode) { return *find_op(static_cast<uint16_t>(opcode)); }
+const OpInfo& op_info(Opcode opcode) {
+  return *find_op(static_cast<uint16_t>(opcode));
+}
 
 }  // namespace tape

@@ -25,9 +25,7 @@ class Shape {
   [[nodiscard]] constexpr int rank() const { return rank_; }
   [[nodiscard]] constexpr int64_t operator[](int axis) const { return dims_[static_cast<size_t>(axis)]; }
   [[nodiscard]] constexpr int64_t& operator[](int axis) { return dims_[static_cast<size_t>(axis)]; }
-  [[nodiscard]] constexpr std::span<const int64_t> dims() const {
-    return {dims_.data(), static_cast<size_t>(rank_)};
-  }
+  [[nodiscard]] constexpr std::span<const int64_t> dims() const { return {dims_.data(), static_cast<size_t>(rank_)}; }
   /// Adds a trailing dimension; the caller has checked the rank limit.
   constexpr void push_back(int64_t dim) { dims_[static_cast<size_t>(rank_++)] = dim; }
   [[nodiscard]] constexpr bool operator==(const Shape& other) const {

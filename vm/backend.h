@@ -19,13 +19,13 @@ struct Plan;
 
 /// Plain data about a backend; passes and the planner read it.
 struct Capabilities {
-  std::string name;                 // "cpu", "cpu64", "cuda"
-  std::string device;               // for people: processor or card
-  uint64_t memory = 0;              // bytes one module may use in all
-  bool floats_as_f64 = false;       // the oracle: every float tensor is stored and computed as f64
-  unsigned alignment = 256;         // bytes
+  std::string name;            // "cpu", "cpu64", "cuda"
+  std::string device;          // for people: processor or card
+  uint64_t memory = 0;         // bytes one module may use in all
+  bool floats_as_f64 = false;  // the oracle: every float tensor is stored and computed as f64
+  unsigned alignment = 256;    // bytes
   unsigned threads = 1;
-  std::vector<std::string> notes;   // options off their default, environment that changes results
+  std::vector<std::string> notes;  // options off their default, environment that changes results
   /// The dtype a tensor of declared dtype `dtype` is stored in.
   [[nodiscard]] DType storage(DType dtype) const { return floats_as_f64 && is_float(dtype) ? DType::F64 : dtype; }
 };
@@ -63,14 +63,14 @@ class HostChannel {
 /// Addresses of everything an executable touches. All outlive it.
 struct Bindings {
   std::byte* arena = nullptr;
-  std::vector<std::byte*> tensors;             // by tensor id of the plan's module; nullptr for those in the arena
-  std::vector<const StreamBinding*> streams;   // by stream id
+  std::vector<std::byte*> tensors;            // by tensor id of the plan's module; nullptr for those in the arena
+  std::vector<const StreamBinding*> streams;  // by stream id
   HostChannel* host = nullptr;
 };
 
 struct FaultRecord {
-  uint64_t command = 0;    // index into Plan::commands
-  std::string message;     // tensor, position, value
+  uint64_t command = 0;  // index into Plan::commands
+  std::string message;   // tensor, position, value
 };
 
 /// A plan made ready: run() allocates, hashes and looks up nothing.
@@ -96,7 +96,8 @@ class Backend {
   virtual void download(std::span<std::byte> to, const std::byte* from) = 0;
   /// Names kernel, algorithm and scratch of a command: a pure function of command, types and capabilities.
   [[nodiscard]] virtual Selection select(const Command& command, std::span<const OperandType> types) = 0;
-  [[nodiscard]] virtual std::unique_ptr<Executable> prepare(std::shared_ptr<const Plan> plan, const Bindings& bindings) = 0;
+  [[nodiscard]] virtual std::unique_ptr<Executable> prepare(std::shared_ptr<const Plan> plan,
+                                                            const Bindings& bindings) = 0;
   virtual void synchronize() = 0;
 };
 

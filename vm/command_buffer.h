@@ -16,10 +16,10 @@ namespace tape {
 /// What the decoder found at a word: a command, words it does not know or that are not canonical (printed as
 /// `.word`, rejected by the verifier with `reason`), or the end.
 struct Decoded {
-  uint32_t word = 0;                 // offset of word 0
-  uint32_t count = 0;                // words
-  std::optional<Command> command;    // empty: not understood
-  std::string reason;                // why not
+  uint32_t word = 0;               // offset of word 0
+  uint32_t count = 0;              // words
+  std::optional<Command> command;  // empty: not understood
+  std::string reason;              // why not
 };
 
 /// Steps over a tape. Never reads out of `words`, whatever they hold. A zero count, or one that runs past the end,
@@ -43,7 +43,8 @@ class Decoder {
 
 /// Appends the words of a command. Fails (false, `reason` set) when it exceeds limits::max_command_words.
 /// Precondition: ids and ends match the row. Canonical: attributes whose value is the default are not stored.
-[[nodiscard]] bool encode(const Command& command, const Module& module, std::vector<uint32_t>& words, std::string& reason);
+[[nodiscard]] bool encode(const Command& command, const Module& module, std::vector<uint32_t>& words,
+                          std::string& reason);
 
 /// A tape decoded whole, for passes: commands with their places. Precondition: the tape was verified.
 struct PlacedCommand {

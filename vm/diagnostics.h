@@ -10,10 +10,10 @@ namespace tape {
 
 /// A place in source text. Lines and columns start at 1; line 0 means the place is not known.
 struct Location {
-  uint32_t file = 0;    // index into Module::files (or the assembler's file table)
+  uint32_t file = 0;  // index into Module::files (or the assembler's file table)
   uint32_t line = 0;
   uint32_t column = 0;
-  uint32_t chain = 0;   // index + 1 into Module::chains: the macro call, .for or CALL this came through; 0 for none
+  uint32_t chain = 0;  // index + 1 into Module::chains: the macro call, .for or CALL this came through; 0 for none
   [[nodiscard]] bool operator==(const Location&) const = default;
 };
 
@@ -21,12 +21,12 @@ enum class Severity : uint8_t { Error, Warning, Note };
 
 struct Diagnostic {
   Severity severity = Severity::Error;
-  std::string file;       // name as the user gave it; empty when there is none
-  uint32_t line = 0;      // 0: no place
-  uint32_t column = 0;    // in bytes from 1
-  uint32_t width = 1;     // bytes the caret run covers
+  std::string file;     // name as the user gave it; empty when there is none
+  uint32_t line = 0;    // 0: no place
+  uint32_t column = 0;  // in bytes from 1
+  uint32_t width = 1;   // bytes the caret run covers
   std::string message;
-  std::string source;     // the source line, when known
+  std::string source;  // the source line, when known
   std::vector<Diagnostic> notes;
 };
 

@@ -14,11 +14,11 @@ enum class Code : int {
   Ok = 0,
   Mismatch = 1,
   Usage = 2,
-  Format = 3,        // text or file format
-  Invalid = 4,       // module not valid
-  Fault = 5,         // run-time fault
-  Unavailable = 6,   // device or op
-  Limit = 7,         // limit or timeout
+  Format = 3,       // text or file format
+  Invalid = 4,      // module not valid
+  Fault = 5,        // run-time fault
+  Unavailable = 6,  // device or op
+  Limit = 7,        // limit or timeout
   Nondeterministic = 8,
   Internal = 70,
   NothingCompared = 125,
@@ -45,10 +45,10 @@ class Fault : public Error {
         command(at_command),
         mnemonic(std::move(at_mnemonic)),
         place(std::move(at_place)) {}
-  std::string tape;       // entry that was played
-  uint64_t command = 0;   // index in the inlined entry
+  std::string tape;      // entry that was played
+  uint64_t command = 0;  // index in the inlined entry
   std::string mnemonic;
-  std::string place;      // "file:line:col", empty when the module carries no line map
+  std::string place;  // "file:line:col", empty when the module carries no line map
 };
 
 }  // namespace tape

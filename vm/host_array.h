@@ -25,7 +25,8 @@ struct HostArray {
 /// CAST's conversion (nearest even, saturating, NaN -> 0, bool is != 0), element by element.
 void convert(std::span<const std::byte> from, DType from_dtype, std::span<std::byte> to, DType to_dtype);
 /// The conversion allowed for inputs: integers (and bool) into another dtype when every value fits, float to a wider or
-/// equal float, bool bytes normalised. Throws Error(Usage) naming `what`, wanted, got and the first value that does not fit.
+/// equal float, bool bytes normalised. Throws Error(Usage) naming `what`, wanted, got and the first value that does not
+/// fit.
 [[nodiscard]] HostArray convert_input(const HostArray& array, DType wanted, const std::string& what);
 
 /// "1 2.5 nan", shortest text that reads back to the same value; row-major.

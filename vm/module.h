@@ -37,8 +37,20 @@ inline constexpr uint32_t kNone = 0xFFFFFFFFu;
 
 /// How a tensor without a blob is filled when its Machine is made. Codes are file format.
 enum class InitKind : uint8_t {
-  None = 0, Zeros = 1, Ones = 2, Fill = 3, Uniform = 4, Normal = 5, KaimingUniform = 6, KaimingNormal = 7,
-  XavierUniform = 8, XavierNormal = 9, Orthogonal = 10, Iota = 11, Eye = 12, Seed = 13,  // Seed: an .rng record
+  None = 0,
+  Zeros = 1,
+  Ones = 2,
+  Fill = 3,
+  Uniform = 4,
+  Normal = 5,
+  KaimingUniform = 6,
+  KaimingNormal = 7,
+  XavierUniform = 8,
+  XavierNormal = 9,
+  Orthogonal = 10,
+  Iota = 11,
+  Eye = 12,
+  Seed = 13,  // Seed: an .rng record
 };
 struct Init {
   InitKind kind = InitKind::None;
@@ -52,12 +64,12 @@ struct Tensor {
   DType dtype = DType::F32;
   Shape shape;
   Role role = Role::Local;
-  bool writable = false;        // Extern: declared `write`
-  bool persistent_grad = false; // Grad: storage outlives the run (params, inputs, seeds)
-  uint32_t owner = kNone;       // tape id: private to it (or, Saved: the forward it belongs to); kNone: common
-  uint32_t link = kNone;        // Grad: its primal; optimizer state: its parameter
+  bool writable = false;         // Extern: declared `write`
+  bool persistent_grad = false;  // Grad: storage outlives the run (params, inputs, seeds)
+  uint32_t owner = kNone;        // tape id: private to it (or, Saved: the forward it belongs to); kNone: common
+  uint32_t link = kNone;         // Grad: its primal; optimizer state: its parameter
   Init init;
-  uint32_t blob = kNone;        // index into Module::blobs: initial value
+  uint32_t blob = kNone;  // index into Module::blobs: initial value
   Location location;
   [[nodiscard]] bool operator==(const Tensor&) const = default;
 };
@@ -66,21 +78,21 @@ struct Tensor {
 struct Blob {
   std::shared_ptr<const void> keep;
   std::span<const std::byte> bytes;
-  uint64_t hash = 0;          // XXH3-64 of the bytes
-  bool checked = true;        // false for a mapped blob whose hash was not verified yet
+  uint64_t hash = 0;    // XXH3-64 of the bytes
+  bool checked = true;  // false for a mapped blob whose hash was not verified yet
 };
 
 struct Column {
   std::string name;
   DType dtype = DType::F32;
-  Shape row;                  // without the leading *
-  std::string path;           // default binding, relative to the module's file; empty for none
+  Shape row;         // without the leading *
+  std::string path;  // default binding, relative to the module's file; empty for none
   [[nodiscard]] bool operator==(const Column&) const = default;
 };
 struct Stream {
   std::string name;
   std::vector<Column> columns;
-  TensorId cursor = kNone;    // state i64[2] named "<stream>.cursor": epoch, row
+  TensorId cursor = kNone;  // state i64[2] named "<stream>.cursor": epoch, row
   Location location;
   [[nodiscard]] bool operator==(const Stream&) const = default;
 };
@@ -101,9 +113,9 @@ struct LineEntry {
 
 struct Tape {
   std::string name;
-  std::vector<uint32_t> words;     // the CommandBuffer
-  std::vector<LineEntry> lines;    // ascending by word; may be empty (stripped)
-  TapeId gradient_of = kNone;      // a derived gradient: the tape it differentiates
+  std::vector<uint32_t> words;   // the CommandBuffer
+  std::vector<LineEntry> lines;  // ascending by word; may be empty (stripped)
+  TapeId gradient_of = kNone;    // a derived gradient: the tape it differentiates
   Location location;
   [[nodiscard]] bool operator==(const Tape&) const = default;
 };
@@ -123,13 +135,13 @@ struct Module {
   std::vector<Sink> sinks;
   std::vector<Tape> tapes;
   std::vector<Blob> blobs;
-  std::vector<std::string> strings;       // attribute strings (TRACE label=)
-  std::vector<std::string> files;         // source files of the line map; [0] is the main file
+  std::vector<std::string> strings;  // attribute strings (TRACE label=)
+  std::vector<std::string> files;    // source files of the line map; [0] is the main file
   std::vector<ChainLink> chains;
   std::vector<std::pair<std::string, std::string>> metadata;
   std::vector<std::pair<uint32_t, std::vector<std::byte>>> extra_sections;  // unknown, ignorable; kept as read
-  std::string folder;                     // where relative paths (stream defaults) start; not stored
-  uint16_t major = 0, minor = 1;          // of the file it was read from
+  std::string folder;             // where relative paths (stream defaults) start; not stored
+  uint16_t major = 0, minor = 1;  // of the file it was read from
 
   /// Linear look-ups for cold paths; kNone when there is none.
   [[nodiscard]] TensorId find_tensor(std::string_view tensor_name, TapeId owner_tape = kNone) const;

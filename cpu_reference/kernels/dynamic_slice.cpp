@@ -1,5 +1,5 @@
-// DYNAMIC_SLICE, DYNAMIC_UPDATE_SLICE, DYNAMIC_SLICE_GRAD: walks whose place in the whole tensor is read in the run. All
-// starts are checked before anything is written.
+// DYNAMIC_SLICE, DYNAMIC_UPDATE_SLICE, DYNAMIC_SLICE_GRAD: walks whose place in the whole tensor is read in the run.
+// All starts are checked before anything is written.
 #include <fmt/format.h>
 
 #include "cpu_reference/kernels/fault_text.h"

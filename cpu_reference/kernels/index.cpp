@@ -1,6 +1,7 @@
-// GATHER, SCATTER_ADD, SCATTER, ONE_HOT. Every index is checked before anything is written, so a fault leaves the destination as
-// it was. SCATTER_ADD adds in rising order of idx for each element of dst, in the compute type of the dtype; halves are
-// kept in f32 from the first to the last add of the command and rounded once, so the order alone defines the bits.
+// GATHER, SCATTER_ADD, SCATTER, ONE_HOT. Every index is checked before anything is written, so a fault leaves the
+// destination as it was. SCATTER_ADD adds in rising order of idx for each element of dst, in the compute type of the
+// dtype; halves are kept in f32 from the first to the last add of the command and rounded once, so the order alone
+// defines the bits.
 #include <cstring>
 
 #include "cpu_reference/kernels/indices.h"

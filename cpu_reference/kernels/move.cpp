@@ -1,5 +1,5 @@
-// Moves: RESHAPE, TRANSPOSE, BROADCAST, CONCAT, SPLIT, SLICE, SLICE_GRAD, FLIP. Each is a walk of walk.h; only SLICE_GRAD
-// with acc= adds.
+// Moves: RESHAPE, TRANSPOSE, BROADCAST, CONCAT, SPLIT, SLICE, SLICE_GRAD, FLIP. Each is a walk of walk.h; only
+// SLICE_GRAD with acc= adds.
 #include <cstring>
 
 #include "cpu_reference/kernels/move_rows.h"
@@ -15,7 +15,8 @@ void move(const Call& call, Context& context) {
   T* const dst = call.operand(0).as<T>();
   const int64_t* ints = call.ints.data();
   for (const View& src : call.list(1)) {
-    if (src.elements != 0 && call.operand(0).elements != 0) play_walk(load_walk(ints), dst, src.as<const T>(), *context.pool);
+    if (src.elements != 0 && call.operand(0).elements != 0)
+      play_walk(load_walk(ints), dst, src.as<const T>(), *context.pool);
     ints += kWalkInts;
   }
 }

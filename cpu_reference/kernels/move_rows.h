@@ -1,4 +1,5 @@
-// Shared by the kernels that move elements without arithmetic (COPY, FILL, ZERO, WHERE, PAD ...): they see only element sizes.
+// Shared by the kernels that move elements without arithmetic (COPY, FILL, ZERO, WHERE, PAD ...): they see only element
+// sizes.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// PAD, PAD_GRAD, TRIANGLE. Padding copies bytes: each axis maps a position of dst to one of src, or to none. The gradient
-// sums what an element of src filled, in row-major order of g, in the compute type, rounded once.
+// PAD, PAD_GRAD, TRIANGLE. Padding copies bytes: each axis maps a position of dst to one of src, or to none. The
+// gradient sums what an element of src filled, in row-major order of g, in the compute type, rounded once.
 #include <array>
 #include <cstring>
 

@@ -11,7 +11,7 @@
 namespace tape::cpu {
 
 inline constexpr int64_t kWalkGrain = 32768;  // bytes a piece is worth handing to another thread
-inline constexpr int64_t kTile = 32;      // rows and columns of a transposed tile: 32 x 32 x 8 bytes stay in L1
+inline constexpr int64_t kTile = 32;          // rows and columns of a transposed tile: 32 x 32 x 8 bytes stay in L1
 
 /// dst[dst_at + i . dst_stride] = src[src_at + i . src_stride] for all i in dims, dims of size 1 dropped and adjacent
 /// ones merged. The last dim has dst stride 1 wherever dst is dense.
