@@ -83,7 +83,9 @@ int asm_command(const Arguments& arguments) {
   Source source = open_source(path, assemble_options(arguments));
   const std::string fallback = path == "-" ? "-" : std::filesystem::path(path).replace_extension(".tbc").string();
   const std::string output = arguments.text("output", fallback);
-  if (output == path && path != "-" && source.text) usage_error("-o names the text itself");
+  std::error_code none;
+  if (source.text && path != "-" && output != "-" && std::filesystem::equivalent(path, output, none))
+    usage_error("-o names the text itself");
   want_sound_data(source);
   Module module = std::move(source.assembly.module);
   if (arguments.flag("strip")) module = strip(std::move(module));

@@ -93,6 +93,7 @@ class Run {
         logged_(log_options(arguments)),
         seed_(arguments.number<int64_t>("seed", 0)) {
     for (const Named& output : outputs_) Outputs::check(output.name, output.spec);
+    want_each_once();
     level_ = arguments.number<int>("optimize", 1);
     if (level_ == 2 || level_ == 3)
       usage_error(fmt::format("-O{} needs numeric passes, which this build does not have", level_));
@@ -128,6 +129,29 @@ class Run {
   }
 
  private:
+  /// An input given twice, an output file named twice or standard input read twice would hide one of the two.
+  void want_each_once() const {
+    size_t readers = arguments_.positional[0] == "-" ? 1 : 0;
+    for (const std::string& other : arguments_.list("with")) readers += other == "-" ? 1 : 0;
+    std::vector<std::string> seen;
+    const auto once = [&](const std::string& what, const std::string& message) {
+      if (std::find(seen.begin(), seen.end(), what) != seen.end()) usage_error(message);
+      seen.push_back(what);
+    };
+    for (const Named& input : inputs_) {
+      once("in " + input.name, fmt::format("--in {} is given twice", input.name));
+      readers += input.spec == "-" ? 1 : 0;
+    }
+    for (const Expected& expected : expected_) readers += expected.spec == "-" ? 1 : 0;
+    if (readers > 1) usage_error("- reads standard input, which can be read once only");
+    for (const Named& output : outputs_)
+      if (output.spec != "-") once("out " + output.spec, fmt::format("two outputs go to {}", output.spec));
+    if (arguments_.has("save"))
+      for (const Named& output : outputs_)
+        if (output.spec.starts_with(arguments_.text("save") + ":"))
+          usage_error(fmt::format("--save and --out both write {}", arguments_.text("save")));
+  }
+
   [[nodiscard]] const Module& module() const { return verified_[0].module(); }
   [[nodiscard]] const std::string& entry_name() const { return module().tapes[entry_].name; }
 
@@ -182,7 +206,10 @@ class Run {
     for (Expected& expected : expected_) pin(expected.name, "expect");
     for (Logged& logged : logged_) pin(logged.name, "log");
     BackendOptions backend;
-    backend.threads = arguments_.number<unsigned>("threads", 0);
+    const int64_t threads = arguments_.number<int64_t>("threads", 0);
+    if (threads < 0 || threads > 4096)
+      usage_error(fmt::format("--threads is 0 (all processors) to 4096, not {}", threads));
+    backend.threads = static_cast<unsigned>(threads);
     backend.canonical_order = canonical_;
     MachineOptions options;
     options.reuse = !arguments_.flag("no-reuse");
@@ -541,7 +568,7 @@ void run_options(po::options_description& options) {
       "save", text("FILE.npz"), "parameters and all state by name, cursors and generators included")(
       "log", list("NAME[,every=K]"), "print a scalar while it runs")(
       "order", text("fast|canonical"), "canonical: MATMUL in the order the card's own kernels use")(
-      "threads", po::value<unsigned>()->value_name("N"), "workers; bits do not depend on it")(
+      "threads", po::value<int64_t>()->value_name("N"), "workers; bits do not depend on it")(
       "optimize,O", po::value<int>()->value_name("0|1"), "1 drops dead commands")("no-reuse", po::bool_switch(),
                                                                                   "every local has bytes of its own")(
       "poison", po::bool_switch(), "fill locals with 0xFF before their first write")(

@@ -172,6 +172,23 @@ TEST(Messages, MistakesTheVerifierFindsShowTheirLines) {
   EXPECT_NE(result.err.find("    3 |   CALL main\n"), std::string::npos) << result.err;
 }
 
+TEST(Options, NothingIsGivenTwice) {
+  const Folder folder;
+  folder.write("f.tape", ".input a f32[2]\n.input b f32[2]\n.output c f32[2]\n.tape main\n  ADD c, a, b\n.end\n");
+  const std::pair<const char*, const char*> cases[] = {
+      {"run f.tape --in a=zeros --in b=zeros --in a='1 2'", "--in a is given twice"},
+      {"run f.tape --in a=- --in b=-", "standard input, which can be read once only"},
+      {"run - --in a=- --in b=zeros < f.tape", "standard input, which can be read once only"},
+      {"run f.tape --in a=zeros --in b=zeros --out c=OUT.npy --out a=OUT.npy", "two outputs go to OUT.npy"},
+      {"run f.tape --in a=zeros --in b=zeros --out c=OUT.npz:k --out a=OUT.npz:k", "two outputs go to OUT.npz:k"},
+      {"run f.tape --in a=zeros --in b=zeros --save OUT.npz --out a=OUT.npz:k", "--save and --out both write OUT.npz"},
+      {"run f.tape --in a=zeros --in b=zeros --threads -1", "--threads is 0 (all processors) to 4096, not -1"},
+      {"asm f.tape -o ./f.tape", "-o names the text itself"},
+  };
+  for (const auto& [command, message] : cases) expect_refused(folder, command, 2, message);
+  EXPECT_EQ(run_tape(folder, "run f.tape -q --in a=zeros --in b=zeros --out c=z.npz:k --out a=z.npz:l").code, 0);
+}
+
 TEST(Inputs, WhatIsNeitherValuesNorAFileIsSaidToBe) {
   const Folder folder;
   folder.write("f.tape", ".input k u8[3]\n.output o u8[3]\n.tape main\n  COPY o, k\n.end\n");
