@@ -25,6 +25,7 @@ namespace tape {
   TAPE_LIMIT(max_chain, 8192, "links of the expansion chain of a place")                    \
   TAPE_LIMIT(max_include_depth, 32, "nested .include files")                                \
   TAPE_LIMIT(max_expansion, 4'000'000, "lines produced by .macro and .for")                 \
+  TAPE_LIMIT(max_expansion_bytes, 256 * 1024 * 1024, "bytes of lines that paste something")              \
   TAPE_LIMIT(max_expansion_depth, 64, "nested macro expansions")                            \
   TAPE_LIMIT(max_diagnostics, 200, "mistakes reported in one pass")                         \
   TAPE_LIMIT(max_inline_blob, 64 * 1024, "bytes of data that dis writes inline")            \
