@@ -98,6 +98,8 @@ class Assembler final : private LineSink {
   uint32_t raw_id(Scan& scan);
   uint32_t tensor_reference(Scan& scan);
   void declare_stream(Scan& scan, const Here& here);
+  [[nodiscard]] bool read_columns(Scan& scan, const Here& here, Stream& stream);
+  void declare_cursor(const Name& stream_name, const Here& here, Stream& stream);
   Column read_column(Scan& scan, const Here& here);
   void declare_sink(Scan& scan, const Here& here);
   uint32_t add_blob(std::vector<std::byte> bytes);
@@ -136,7 +138,7 @@ class Assembler final : private LineSink {
   void read_argument(Scan& scan, Derivation& derivation, std::span<const std::string_view> known);
   void check_optimizer(const Derivation& derivation) const;
   [[nodiscard]] TapeId differentiated(const Derivation& derivation) const;
-  [[nodiscard]] bool ready(TapeId tape, std::vector<uint8_t>& seen) const;
+  [[nodiscard]] bool ready(TapeId tape) const;
   [[nodiscard]] bool derive_next();
   void derive(const Derivation& derivation, Filling filling);
   void check_underived();
@@ -148,6 +150,8 @@ class Assembler final : private LineSink {
   // expectations.cpp
   void read_expectations();
   void expectation(Scan& scan, const Here& here);
+  void fault_expectation(Scan& scan, Expectation& result);
+  void value_expectation(Scan& scan, const Here& here, Name name, Expectation& result);
   [[nodiscard]] TapeId default_entry() const;
   [[nodiscard]] TensorId expected_tensor(const Name& name, TapeId tape, std::string_view tape_name) const;
 
@@ -174,6 +178,7 @@ class Assembler final : private LineSink {
   std::vector<GradientLink> gradient_links_;
   size_t errors_before_ = 0;
   bool invalid_ = false;           // no derivation can be tried any more: a body is wrong, or the module
+  std::optional<TapeId> entry_;    // of expectations that name no tape, once it was looked for
   bool outside_reported_ = false;  // a command outside a tape: once per gap
   bool explicit_lines_ = false;    // .line_map: places come from .loc lines alone
   bool raw_strings_ = false;

@@ -245,57 +245,69 @@ Column Assembler::read_column(Scan& scan, const Here& here) {
   return column;
 }
 
-void Assembler::declare_stream(Scan& scan, const Here& here) {
-  const Location location = place(here, scan.here());
-  const Name name = scan.want_name("a stream's name");
-  Stream stream;
-  bool raw = false;
-  try {
-    stream.name = std::string(name.text);
-    stream.location = location;
-    while (scan.at_name() || scan.peek() == '"') {
-      if (scan.accept("cursor=")) {  // a record: no cursor is declared, names may be taken
-        raw = true;
-        stream.cursor = raw_id(scan);
-        raw_cursors_.push_back(static_cast<uint32_t>(context_.module.streams.size()));
-        break;
-      }
-      const char* const start = scan.position();
-      Column column = read_column(scan, here);
-      for (const Column& other : stream.columns)
-        if (other.name == column.name)
-          throw Mistake{scan.since(start).substr(0, column.name.size()),
-                        fmt::format("the stream {} has two columns {}", name.text, column.name),
-                        {}};
-      stream.columns.push_back(std::move(column));
-      if (!scan.accept(',') && scan.peek() != 'c') break;
+/// Columns, and for a record `cursor=%id`: then no cursor is declared. True when it is one.
+bool Assembler::read_columns(Scan& scan, const Here& here, Stream& stream) {
+  bool record = false;
+  while (!record && (scan.at_name() || scan.peek() == '"')) {
+    record = scan.accept("cursor=");
+    if (record) {
+      stream.cursor = raw_id(scan);
+      raw_cursors_.push_back(static_cast<uint32_t>(context_.module.streams.size()));
+      break;
     }
-    scan.expect_end("the columns");
+    const char* const start = scan.position();
+    Column column = read_column(scan, here);
+    for (const Column& other : stream.columns)
+      if (other.name == column.name)
+        throw Mistake{scan.since(start).substr(0, column.name.size()),
+                      fmt::format("the stream {} has two columns {}", stream.name, column.name),
+                      {}};
+    stream.columns.push_back(std::move(column));
+    if (!scan.accept(',') && scan.peek() != 'c') break;
+  }
+  scan.expect_end("the columns");
+  if (!record && stream.columns.empty()) scan.fail(fmt::format("the stream {} has no column", stream.name));
+  return record;
+}
+
+void Assembler::declare_stream(Scan& scan, const Here& here) {
+  Stream stream;
+  stream.location = place(here, scan.here());
+  const Name name = scan.want_name("a stream's name");
+  stream.name = std::string(name.text);
+  try {
+    const bool record = read_columns(scan, here, stream);
     check_free(name);
-    if (!raw && stream.columns.empty()) scan.fail(fmt::format("the stream {} has no column", name.text));
     if (static_cast<int64_t>(stream.columns.size()) > limits::max_columns)
       throw Mistake{name.text, fmt::format("more than {} columns (max_columns)", limits::max_columns), {}};
+    if (!record) declare_cursor(name, here, stream);
   } catch (const Mistake&) {
     poison(name, here);
     throw;
   }
-  if (!raw) {
-    Tensor cursor;
-    cursor.name = stream.name + ".cursor";
-    cursor.dtype = DType::I64;
-    cursor.shape = Shape{2};
-    cursor.role = Role::State;
-    cursor.init.kind = InitKind::Zeros;
-    cursor.location = location;
-    const Name cursor_name = Name::of(context_.sources.keep(cursor.name));
-    check_free(cursor_name);
-    stream.cursor = static_cast<TensorId>(context_.module.tensors.size());
-    context_.globals.set(cursor_name, {SymbolKind::Tensor, stream.cursor, Reporter::location(here, name.text)});
-    context_.module.tensors.push_back(std::move(cursor));
-  }
   context_.globals.set(name, {SymbolKind::Stream, static_cast<uint32_t>(context_.module.streams.size()),
                               Reporter::location(here, name.text)});
   context_.module.streams.push_back(std::move(stream));
+}
+
+void Assembler::declare_cursor(const Name& stream_name, const Here& here, Stream& stream) {
+  Tensor cursor;
+  cursor.name = stream.name + ".cursor";
+  cursor.dtype = DType::I64;
+  cursor.shape = Shape{2};
+  cursor.role = Role::State;
+  cursor.init.kind = InitKind::Zeros;
+  cursor.location = stream.location;
+  const Name name = Name::of(context_.sources.keep(cursor.name));
+  try {
+    check_free(name);
+  } catch (Mistake& mistake) {
+    mistake.token = stream_name.text;  // the cursor's own name stands nowhere in the line
+    throw;
+  }
+  stream.cursor = static_cast<TensorId>(context_.module.tensors.size());
+  context_.globals.set(name, {SymbolKind::Tensor, stream.cursor, Reporter::location(here, stream_name.text)});
+  context_.module.tensors.push_back(std::move(cursor));
 }
 
 void Assembler::declare_sink(Scan& scan, const Here& here) {

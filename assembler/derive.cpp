@@ -131,20 +131,25 @@ void Assembler::check_optimizer(const Derivation& derivation) const {
   }
 }
 
-bool Assembler::ready(TapeId tape, std::vector<uint8_t>& seen) const {
-  if (seen[tape] != 0) return seen[tape] == 1;
-  seen[tape] = 1;
-  bool is_ready = bodies_[tape].done;
-  Decoder decoder(context_.module.tapes[tape].words, context_.module);
-  while (is_ready && !decoder.done()) {
-    const Decoded decoded = decoder.next();
-    if (!decoded.command || decoded.command->op->operands().size() != 1 ||
-        decoded.command->op->operands()[0].kind != OperandKind::Tape)
-      continue;
-    is_ready = ready(decoded.command->id(0), seen);
+/// Whether the body of a tape and of everything it calls is complete.
+bool Assembler::ready(TapeId tape) const {
+  std::vector<bool> seen(bodies_.size());
+  std::vector<TapeId> open{tape};
+  while (!open.empty()) {
+    const TapeId at = open.back();
+    open.pop_back();
+    if (seen[at]) continue;
+    seen[at] = true;
+    if (!bodies_[at].done) return false;
+    Decoder decoder(context_.module.tapes[at].words, context_.module);
+    while (!decoder.done()) {
+      const Decoded decoded = decoder.next();
+      if (!decoded.command) continue;
+      for (size_t i = 0; i < decoded.command->ends.size(); ++i)
+        if (decoded.command->op->operands()[i].kind == OperandKind::Tape) open.push_back(decoded.command->id(i));
+    }
   }
-  seen[tape] = is_ready ? 1 : 2;
-  return is_ready;
+  return true;
 }
 
 bool Assembler::derive_next() {
@@ -153,8 +158,7 @@ bool Assembler::derive_next() {
     if (done) continue;
     const Derivation::Argument& of = *derivation.find("of");
     const Symbol* const symbol = of.names.size() == 1 ? context_.globals.find(of.names[0]) : nullptr;
-    std::vector<uint8_t> seen(bodies_.size());
-    if (symbol != nullptr && symbol->kind == SymbolKind::Tape && !ready(symbol->index, seen)) {
+    if (symbol != nullptr && symbol->kind == SymbolKind::Tape && !ready(symbol->index)) {
       waiting = true;
       continue;
     }

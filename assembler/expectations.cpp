@@ -37,6 +37,7 @@ bool read_error(Scan& scan, Expectation& expectation) {
 }  // namespace
 
 void Assembler::read_expectations() {
+  context_.visible = static_cast<uint32_t>(context_.constants.size());
   for (const Here& here : expect_lines_) {
     Scan scan(here.line->text, context_.sources);
     scan.accept(".expect");
@@ -52,26 +53,32 @@ void Assembler::expectation(Scan& scan, const Here& here) {
   Expectation result;
   result.location = Reporter::location(here, directive_of(here.line->text));
   scan.skip();
-  if (read_error(scan, result)) {
-    expectations_.push_back(std::move(result));
-    return;
+  if (!read_error(scan, result)) {
+    const Name name = scan.want_name("a tensor");
+    if (name.text == "fault" && scan.at_name())
+      fault_expectation(scan, result);
+    else
+      value_expectation(scan, here, name, result);
   }
-  Name name = scan.want_name("a tensor");
-  if (name.text == "fault" && scan.at_name()) {
-    const Name op = scan.name();
-    if (find_op(op.text) == nullptr) {
-      std::vector<std::string_view> all;
-      for (const OpInfo& row : kOps) all.push_back(row.mnemonic);
-      throw Mistake{op.text, fmt::format("unknown op {}{}", op.text, did_you_mean(upper(op.text), all)), {}};
-    }
-    result.kind = Expectation::Kind::Fault;
-    result.opcode = upper(op.text);
-    result.text = std::string(scan.string("the message"));
-    scan.expect_end("the message");
-    expectations_.push_back(std::move(result));
-    return;
+  expectations_.push_back(std::move(result));
+}
+
+void Assembler::fault_expectation(Scan& scan, Expectation& result) {
+  const Name op = scan.name();
+  if (find_op(op.text) == nullptr) {
+    std::vector<std::string_view> all;
+    for (const OpInfo& row : kOps) all.push_back(row.mnemonic);
+    throw Mistake{op.text, fmt::format("unknown op {}{}", op.text, did_you_mean(upper(op.text), all)), {}};
   }
-  TapeId tape = default_entry();
+  result.kind = Expectation::Kind::Fault;
+  result.opcode = upper(op.text);
+  result.text = std::string(scan.string("the message"));
+  scan.expect_end("the message");
+}
+
+void Assembler::value_expectation(Scan& scan, const Here& here, Name name, Expectation& result) {
+  if (!entry_) entry_ = default_entry();
+  TapeId tape = *entry_;
   if (scan.accept(':')) {
     const Symbol* const symbol = context_.globals.find(name);
     if (symbol == nullptr || symbol->kind != SymbolKind::Tape)
@@ -97,7 +104,6 @@ void Assembler::expectation(Scan& scan, const Here& here) {
     scan.expect('=', "after the bound's name");
     bound = number(scan, context_);
   }
-  expectations_.push_back(std::move(result));
 }
 
 /// What `tape run` plays: main, else the only tape no other calls.

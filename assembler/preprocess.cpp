@@ -72,6 +72,15 @@ bool holds(Scan& scan, const Context& context) {
   return compare(left, Value::of(int64_t{0})) != 0;
 }
 
+/// The directive or macro name a line begins with.
+std::string_view first_word(std::string_view text) {
+  size_t at = 0;
+  while (at < text.size() && is_class(text[at], kBlank)) ++at;
+  size_t end = at;
+  while (end < text.size() && is_class(text[end], kNameRest)) ++end;
+  return text.substr(at, end - at);
+}
+
 /// Gives the loop variables back, however a block is left.
 struct Restore {
   std::vector<std::string_view>& variables;
@@ -287,17 +296,17 @@ bool Preprocessor::call_macro(const Line& line, uint32_t chain) {
 }
 
 void Preprocessor::iterate(Lines body, const std::string& what, std::span<const Variable> variables, const Here& here) {
-  const uint32_t chain = link(here, directive_of(here.line->text), what);
+  const uint32_t chain = link(here, first_word(here.line->text), what);
   const bool pastes = std::any_of(body.begin(), body.end(),
                                   [](const Line& line) { return line.text.find('$') != std::string_view::npos; });
   if (!pastes) return run(body, chain);
   std::vector<Line> lines;
   lines.reserve(body.size());
-  for (const Line& line : body) lines.push_back(pasted(line, variables));
+  for (const Line& line : body) lines.push_back(pasted(line, variables, first_word(here.line->text)));
   run(context_.sources.keep(std::move(lines)), chain);
 }
 
-Line Preprocessor::pasted(const Line& line, std::span<const Variable> variables) {
+Line Preprocessor::pasted(const Line& line, std::span<const Variable> variables, std::string_view token) {
   size_t at = line.text.find('$');
   if (at == std::string_view::npos) return line;
   std::string text;
@@ -325,7 +334,13 @@ Line Preprocessor::pasted(const Line& line, std::span<const Variable> variables)
   }
   if (paste.pieces.empty()) return line;
   text.append(line.text.substr(copied));
-  if (text.size() > (size_t{1} << 20)) throw Mistake{line.text, "the pasted line is longer than 1 MiB", {}};
+  pasted_bytes_ += static_cast<int64_t>(text.size() + sizeof(Line));
+  if (pasted_bytes_ > limits::max_expansion_bytes) {
+    exhausted_ = true;
+    throw Mistake{token,
+                  fmt::format("expansion makes more than {} bytes (max_expansion_bytes)", limits::max_expansion_bytes),
+                  {}};
+  }
   Line result = line;
   result.text = context_.sources.keep(std::move(text));
   result.paste = &context_.sources.keep(std::move(paste));
@@ -340,8 +355,6 @@ void Preprocessor::spend(size_t lines, std::string_view token) {
 }
 
 uint32_t Preprocessor::link(const Here& here, std::string_view token, std::string what) {
-  if (token.empty())
-    token = here.line->text.substr(std::min(here.line->text.find_first_not_of(" \t"), here.line->text.size()), 1);
   chains_.push_back({Reporter::location(here, token), std::move(what)});
   return static_cast<uint32_t>(chains_.size());
 }

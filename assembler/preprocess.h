@@ -72,7 +72,7 @@ class Preprocessor {
   void define_constant(Scan& scan, const Here& here);
   [[nodiscard]] Value constant_value(Scan& scan, const Name& name);
   void iterate(Lines body, const std::string& what, std::span<const Variable> variables, const Here& here);
-  [[nodiscard]] Line pasted(const Line& line, std::span<const Variable> variables);
+  [[nodiscard]] Line pasted(const Line& line, std::span<const Variable> variables, std::string_view token);
   void spend(size_t lines, std::string_view token);
   [[nodiscard]] uint32_t link(const Here& here, std::string_view token, std::string what);
 
@@ -93,7 +93,7 @@ class Preprocessor {
   std::unordered_map<std::string_view, Macro> macros_;
   std::vector<std::string> open_files_;
   std::vector<std::string_view> loop_variables_;
-  int64_t expanded_ = 0, depth_ = 0;
+  int64_t expanded_ = 0, pasted_bytes_ = 0, depth_ = 0;
   uint64_t expansions_ = 0;
   bool exhausted_ = false;
 };

@@ -11,6 +11,8 @@
 namespace tape::text {
 namespace {
 
+constexpr size_t kRemembered = 100'000;  // mistakes told apart; beyond, all are counted
+
 struct Spot {
   const Line* line;
   size_t offset, width;
@@ -117,7 +119,8 @@ void Reporter::report(const Here& here, const Mistake& mistake) {
   const Spot spot = spot_of(*here.line, mistake.token);
   Diagnostic diagnostic = note(location(here, mistake.token), mistake.message);
   // A mistake in a body that is expanded often is one mistake.
-  if (!seen_.insert(fmt::format("{}:{}:{}:{}", diagnostic.file, diagnostic.line, diagnostic.column, mistake.message))
+  if (seen_.size() < kRemembered &&
+      !seen_.insert(fmt::format("{}:{}:{}:{}", diagnostic.file, diagnostic.line, diagnostic.column, mistake.message))
            .second)
     return;
   diagnostic.severity = Severity::Error;

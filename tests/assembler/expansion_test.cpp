@@ -64,6 +64,11 @@ TEST(For, ExpansionHasABudget) {
             "3:6 expansion makes more than 4000000 lines (max_expansion)\n");
 }
 
+TEST(For, PastedBytesHaveABudget) {
+  const std::string text = ".for i = 0, 3000\n; " + std::string(100000, 'x') + "$i\n.endfor\n";
+  EXPECT_EQ(errors_of(text), "1:1 expansion makes more than 268435456 bytes (max_expansion_bytes)\n");
+}
+
 TEST(If, ComparesAndTakesOneSide) {
   const auto taken = [](const std::string& condition) {
     return main_of(".if " + condition + "\nNEG y, x\n.else\nABS y, x\n.endif\n", ".const A = 3\n.input x f32[2]\n") ==

@@ -25,6 +25,13 @@ TEST(Expect, ValuesTakeTheTypeOfTheTensor) {
   EXPECT_EQ(close.rtol, 1e-3);
 }
 
+TEST(Expect, ValuesMayBeConstants) {
+  const Assembly assembly =
+      assembly_of(".input x i32[2]\n.tape main\nNEG y, x\n.end\n.const A = 5\n.expect y == A (A * 2)\n");
+  const int32_t wanted[] = {5, 10};
+  EXPECT_EQ(std::memcmp(assembly.expectations.at(0).values.bytes.data(), wanted, 8), 0);
+}
+
 TEST(Expect, DefaultBoundsAreLeftOpen) {
   const Assembly assembly = assembly_of(".input x f32[1]\n.tape main\nNEG y, x\n.end\n.expect y ~ 0\n");
   EXPECT_FALSE(assembly.expectations[0].atol);
