@@ -23,6 +23,9 @@ struct AttrValue {
 };
 
 struct Command {
+  /// Written out because a defaulted one would zero-fill the inline storage on every decode.
+  Command() {}
+
   const OpInfo* op = nullptr;
   /// Ids of all operands, one after another in row order; a single operand has one (kAbsent when not given).
   boost::container::small_vector<uint32_t, 8> ids;
