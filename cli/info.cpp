@@ -133,6 +133,18 @@ std::string tape_line(const json& tape) {
                      bytes_text(tape["locals_bytes"]), bytes_text(tape["scratch_bytes"]));
 }
 
+std::string as_text(const json& all, const Module& module) {
+  std::string text = fmt::format("{}: {} of module {}, container version {}, {} as binary\n",
+                                 all["file"].get<std::string>(), all["form"].get<std::string>(), module.name,
+                                 all["version"].get<std::string>(), bytes_text(all["container"]["bytes"]));
+  for (const json& section : all["container"]["sections"])
+    text += fmt::format("  {:<10}{:>10}\n", section["name"].get<std::string>(), bytes_text(section["bytes"]));
+  text += tensor_lines(module) + stream_lines(module);
+  if (!all["tapes"].empty()) text += "tapes\n";
+  for (const json& tape : all["tapes"]) text += tape_line(tape);
+  return text;
+}
+
 }  // namespace
 
 void info_options(po::options_description& options) {
@@ -142,33 +154,21 @@ void info_options(po::options_description& options) {
 int info_command(const Arguments& arguments) {
   want_positional(arguments, 1, 2, "FILE [TAPE]");
   Source source = open_source(arguments.positional[0]);
-  json all{{"file", source.path}, {"form", source.text ? "text" : "binary"}, {"module", source.assembly.module.name}};
-  all["container"] = sections_json(source.assembly.module);
-  all["version"] = fmt::format("{}.{}", source.assembly.module.major, source.assembly.module.minor);
-  if (source.assembly.module.minor > kMinor) {
-    // Readable, not playable: there is no plan to show.
-    print(all.dump(2) + "\n");
-    return 0;
-  }
-  const VerifiedModule module = verify_source(std::move(source.assembly.module), source);
-  const std::unique_ptr<Backend> backend = open_backend(arguments.text("backend", "cpu"));
-  const TapeId only = arguments.positional.size() > 1 ? entry_of(module, arguments.positional[1]) : kNone;
-  all["tensors"] = tensors_json(module.module());
+  const Module read = source.assembly.module;
+  json all{{"file", source.path}, {"form", source.text ? "text" : "binary"}, {"module", read.name}};
+  all["container"] = sections_json(read);
+  all["version"] = fmt::format("{}.{}", read.major, read.minor);
+  all["tensors"] = tensors_json(read);
   all["tapes"] = json::array();
-  for (TapeId id = 0; id < module.module().tapes.size(); ++id)
-    if (only == kNone || id == only) all["tapes"].push_back(tape_json(module, id, *backend));
-  if (arguments.json) {
-    print(all.dump(2) + "\n");
-    return 0;
+  // A newer minor is readable, not playable: there is no plan to show.
+  if (read.minor <= kMinor) {
+    const VerifiedModule module = verify_source(std::move(source.assembly.module), source);
+    const std::unique_ptr<Backend> backend = open_backend(arguments.text("backend", "cpu"));
+    const TapeId only = arguments.positional.size() > 1 ? entry_of(module, arguments.positional[1]) : kNone;
+    for (TapeId id = 0; id < read.tapes.size(); ++id)
+      if (only == kNone || id == only) all["tapes"].push_back(tape_json(module, id, *backend));
   }
-  std::string text = fmt::format("{}: {} of module {}, container version {}, {} as binary\n", source.path,
-                                 all["form"].get<std::string>(), module.module().name,
-                                 all["version"].get<std::string>(), bytes_text(all["container"]["bytes"]));
-  for (const json& section : all["container"]["sections"])
-    text += fmt::format("  {:<10}{:>10}\n", section["name"].get<std::string>(), bytes_text(section["bytes"]));
-  text += tensor_lines(module.module()) + stream_lines(module.module()) + "tapes\n";
-  for (const json& tape : all["tapes"]) text += tape_line(tape);
-  print(text);
+  print(arguments.json ? all.dump(2) + "\n" : as_text(all, read));
   return 0;
 }
 

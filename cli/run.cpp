@@ -92,6 +92,11 @@ class Run {
         expected_(expected_options(arguments)),
         logged_(log_options(arguments)),
         seed_(arguments.number<int64_t>("seed", 0)) {
+    auto from_stdin =
+        static_cast<size_t>(std::count(arguments.positional.begin(), arguments.positional.begin() + 1, "-"));
+    for (const std::string& other : arguments.list("with")) from_stdin += other == "-" ? 1 : 0;
+    for (const Named& input : inputs_) from_stdin += input.spec == "-" ? 1 : 0;
+    if (from_stdin > 1) usage_error("- is named more than once: there is one standard input");
     for (const Named& output : outputs_) Outputs::check(output.name, output.spec);
     want_each_once();
     level_ = arguments.number<int>("optimize", 1);
@@ -318,7 +323,8 @@ class Run {
     const std::vector<Tensor>& tensors = plan.module.module().tensors;
     std::string missing;
     for (size_t id = 0; id < tensors.size(); ++id) {
-      if (!is_persistent(tensors[id]) || plan.tensors[id].segment == Segment::None) continue;
+      const bool may_be_input = tensors[id].role == Role::Input || tensors[id].role == Role::Extern;
+      if (!may_be_input || plan.tensors[id].segment == Segment::None) continue;
       const Tensor* owner = persistent(tensors[id].name);
       if (owner == nullptr || owner->role != Role::Input || owner->blob != kNone ||
           owner->init.kind != InitKind::None || is_given(owner->name))
