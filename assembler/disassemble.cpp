@@ -311,6 +311,14 @@ class Disassembler {
 
   /// Whether the printed command, read as the assembler reads it, encodes to the same words.
   bool reads_back(const Command& command, TapeId tape, std::span<const uint32_t> words, std::string& printed) {
+    // A saved value is known to the gradient of its tape; another body may stand before its line.
+    for (size_t i = 0; i < command.op->operands().size(); ++i)
+      if (command.is_tensor(i))
+        for (const uint32_t id : command.operand(i)) {
+          if (id == kAbsent || module_.tensors[id].role != Role::Saved) continue;
+          const TapeId owner = module_.tensors[id].owner;
+          if (owner != tape && owner != kNone && module_.tapes[tape].gradient_of != owner) return false;
+        }
     append_command(printed, command, module_, tape);
     const Line line{printed, 0, 0, nullptr};
     Scan scan(line.text, context_.sources);
