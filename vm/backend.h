@@ -80,7 +80,8 @@ class Executable {
   virtual void run() = 0;
   /// Commands [first, last) of the plan, straight through (no loop may be cut).
   virtual void run(uint64_t first, uint64_t last) = 0;
-  /// Replaces the address of a persistent tensor.
+  /// Replaces the address of a persistent tensor. Throws Error(Usage) when its bytes would overlap those of another
+  /// tensor or the arena.
   virtual void bind(TensorId tensor, std::byte* address) = 0;
   /// The fault of the last run, if any, cleared by the call. Meaningful after Backend::synchronize.
   [[nodiscard]] virtual std::optional<FaultRecord> fault() = 0;

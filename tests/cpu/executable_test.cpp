@@ -161,6 +161,33 @@ TEST(Executable, BindMovesATensor) {
   EXPECT_EQ(*ready.at<int64_t>(counters.id[0]), 2);
 }
 
+TEST(Executable, BuffersThatOverlapAreRefused) {
+  TapeMaker tape;
+  const TensorId x = tape.tensor("x", DType::F32, {4}, Role::Input);
+  const TensorId y = tape.tensor("y", DType::F32, {4}, Role::Output);
+  const TensorId t = tape.tensor("t", DType::F32, {4}, Role::Local);
+  tape.add(Opcode::Neg, {{t}, {x}});
+  tape.add(Opcode::Neg, {{y}, {t}});
+  Ready ready(tape);
+  const auto refused = [&](std::byte* address) {
+    try {
+      ready.executable->bind(y, address);
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  std::byte* const at = ready.at<std::byte>(x);
+  for (const int offset : {-15, -4, 0, 4, 15})
+    EXPECT_EQ(refused(at + offset), "the buffer for y overlaps that of x") << offset;
+  EXPECT_EQ(refused(ready.bindings.arena), "the buffer for y overlaps the arena");
+  std::vector<float> own(4);
+  EXPECT_EQ(refused(reinterpret_cast<std::byte*>(own.data())), "");
+  ready.at<float>(x)[1] = 7;
+  ready.executable->run();
+  EXPECT_EQ(own[1], 7);
+}
+
 TEST(Executable, FaultIsReportedOnce) {
   TapeMaker tape;
   const TensorId x = tape.tensor("x", DType::F32, {3}, Role::Input);
