@@ -92,11 +92,6 @@ class Run {
         expected_(expected_options(arguments)),
         logged_(log_options(arguments)),
         seed_(arguments.number<int64_t>("seed", 0)) {
-    auto from_stdin =
-        static_cast<size_t>(std::count(arguments.positional.begin(), arguments.positional.begin() + 1, "-"));
-    for (const std::string& other : arguments.list("with")) from_stdin += other == "-" ? 1 : 0;
-    for (const Named& input : inputs_) from_stdin += input.spec == "-" ? 1 : 0;
-    if (from_stdin > 1) usage_error("- is named more than once: there is one standard input");
     for (const Named& output : outputs_) Outputs::check(output.name, output.spec);
     want_each_once();
     level_ = arguments.number<int>("optimize", 1);
