@@ -62,7 +62,7 @@ struct Operand {
   OperandKind kind = OperandKind::Tensor;
   Access access = Access::Read;
   TypeRule type = TypeRule::T;
-  Strides strides = Strides::Any;
+  Strides strides = Strides::Contiguous;
 };
 
 enum class AttrType : uint8_t {

@@ -18,14 +18,21 @@ constexpr FixedList<Item, 10> pack(Items... items) {
   return FixedList<Item, 10>(std::initializer_list<Item>{items...});
 }
 
+/// The operand, for kernels that take it with any strides.
+constexpr Operand strided(Operand operand) {
+  operand.strides = Strides::Any;
+  return operand;
+}
+
 // Operand columns of opcodes.def. Lists are parenthesised, so that they pass through macros as one argument.
-#define TAPE_OPERAND(name, kind, access, type)                             \
-  Operand {                                                                \
-#name, OperandKind::kind, Access::access, TypeRule::type, Strides::Any \
+#define TAPE_OPERAND(name, kind, access, type)                                    \
+  Operand {                                                                       \
+#name, OperandKind::kind, Access::access, TypeRule::type, Strides::Contiguous \
   }
 #define OPERANDS(...) (pack<Operand>(__VA_ARGS__))
 #define OUT(name, type) TAPE_OPERAND(name, Tensor, Write, type)
 #define IN(name, type) TAPE_OPERAND(name, Tensor, Read, type)
+#define STRIDED(operand) strided(operand)
 #define UPDATE(name, type) TAPE_OPERAND(name, Tensor, Update, type)
 #define IN_OR_IMM(name, type) TAPE_OPERAND(name, Immediate, Read, type)
 #define OPT_IN(name, type) TAPE_OPERAND(name, Optional, Read, type)

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <iterator>
 #include <limits>
@@ -301,6 +302,9 @@ std::string traits_text(const OpInfo& op) {
   if (op.has(kRecompute)) parts.emplace_back("recomputed rather than saved");
   if (op.has(kDiscrete)) parts.emplace_back("discrete");
   if (op.has(kNonEmpty)) parts.emplace_back("refused over nothing");
+  const auto operands = op.operands();
+  if (std::any_of(operands.begin(), operands.end(), [](const Operand& o) { return o.strides == Strides::Any; }))
+    parts.emplace_back("operands of any strides");
   return fmt::format("{}", fmt::join(parts, ", "));
 }
 
