@@ -24,7 +24,7 @@ std::vector<float> values(int64_t n) {
 }
 
 void count_flops(benchmark::State& state, int64_t n) {
-  state.counters["GFLOP/s"] =
+  state.counters["GFLOP"] =
       benchmark::Counter(2e-9 * static_cast<double>(n * n * n), benchmark::Counter::kIsIterationInvariantRate);
 }
 

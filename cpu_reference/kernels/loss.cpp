@@ -81,8 +81,8 @@ Accumulator<T> row_loss(const T* x, int64_t label, Row<Accumulator<T>> row, cons
   return (Acc{1} - smoothing) * nll + smoothing / static_cast<Acc>(p.classes) * all;
 }
 
-/// An ignored row counts as +0. The sum over rows is canonical, one block of 65,536 rows after another, their values
-/// computed in parallel into a buffer.
+/// An ignored row counts as +0. The sum over rows is canonical, with the V of the logits' dtype: one block of 65,536
+/// rows after another, their values computed in parallel into a buffer.
 template <class T, class D, class I>
 struct CrossEntropyOp {
   using Acc = Accumulator<T>;
