@@ -28,10 +28,6 @@ Slot slot_of(OperandKind kind) {
   return Slot::Other;
 }
 
-bool is_list(OperandKind kind) {
-  return kind == OperandKind::List || kind == OperandKind::OptionalList || kind == OperandKind::GradList;
-}
-
 /// Words of one attribute value, its length word included.
 size_t attribute_words(AttrType type, const uint32_t* at) {
   switch (type) {

@@ -12,23 +12,6 @@
 namespace tape::text {
 namespace {
 
-bool is_list(OperandKind kind) {
-  switch (kind) {
-    case OperandKind::List:
-    case OperandKind::OptionalList:
-    case OperandKind::GradList:
-      return true;
-    case OperandKind::Tensor:
-    case OperandKind::Immediate:
-    case OperandKind::Optional:
-    case OperandKind::Tape:
-    case OperandKind::Stream:
-    case OperandKind::Sink:
-      return false;
-  }
-  return false;
-}
-
 /// Whether the operand is written name=tensor rather than by position.
 bool is_named(OperandKind kind) {
   return kind == OperandKind::Optional || kind == OperandKind::OptionalList;

@@ -18,23 +18,6 @@ using infer_rules::with_dtype;
 
 // ---- operand counts ----
 
-bool is_list(OperandKind kind) {
-  switch (kind) {
-    case OperandKind::List:
-    case OperandKind::OptionalList:
-    case OperandKind::GradList:
-      return true;
-    case OperandKind::Tensor:
-    case OperandKind::Immediate:
-    case OperandKind::Optional:
-    case OperandKind::Tape:
-    case OperandKind::Stream:
-    case OperandKind::Sink:
-      return false;
-  }
-  return false;
-}
-
 Broken check_list(const Checked& c, size_t at) {
   const Operand& operand = c.op().operands()[at];
   const auto ids = c.command.operand(at);

@@ -29,6 +29,24 @@ enum class OperandKind : uint8_t {
   Sink,          // a sink id (STORE)
 };
 
+/// Whether the operand is a length and ids rather than one id.
+[[nodiscard]] constexpr bool is_list(OperandKind kind) {
+  switch (kind) {
+    case OperandKind::List:
+    case OperandKind::OptionalList:
+    case OperandKind::GradList:
+      return true;
+    case OperandKind::Tensor:
+    case OperandKind::Immediate:
+    case OperandKind::Optional:
+    case OperandKind::Tape:
+    case OperandKind::Stream:
+    case OperandKind::Sink:
+      return false;
+  }
+  return false;
+}
+
 enum class Access : uint8_t {
   Read,
   Write,   // every element is written; with acc=1 it is read too

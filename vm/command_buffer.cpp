@@ -16,33 +16,16 @@ namespace {
 
 constexpr uint64_t kCanonicalNan = 0x7FF8000000000000u;
 
-bool is_list(OperandKind kind) {
-  switch (kind) {
-    case OperandKind::List:
-    case OperandKind::OptionalList:
-    case OperandKind::GradList:
-      return true;
-    case OperandKind::Tensor:
-    case OperandKind::Immediate:
-    case OperandKind::Optional:
-    case OperandKind::Tape:
-    case OperandKind::Stream:
-    case OperandKind::Sink:
-      return false;
-  }
-  return false;
-}
-
 bool may_be_absent(OperandKind kind) {
   return kind == OperandKind::Immediate || kind == OperandKind::Optional;
 }
 
 /// What the walks over a row need to know of it, worked out once.
 struct Layout {
-  uint8_t fixed = 0;      // operands that are one word each
-  bool lists = false;     // has variable lists
-  int8_t immediate = -1;  // position of the operand an immediate may replace
-  int8_t imm = -1;        // position of the attribute imm
+  uint8_t fixed = 0;       // operands that are one word each
+  bool lists = false;      // has variable lists
+  int16_t immediate = -1;  // position of the operand an immediate may replace
+  int16_t imm = -1;        // position of the attribute imm
 };
 Layout layout_of(const OpInfo& op) {
   Layout layout;
@@ -52,9 +35,9 @@ Layout layout_of(const OpInfo& op) {
       layout.lists = true;
     else
       ++layout.fixed;
-    if (kind == OperandKind::Immediate) layout.immediate = static_cast<int8_t>(i);
+    if (kind == OperandKind::Immediate) layout.immediate = static_cast<int16_t>(i);
   }
-  layout.imm = static_cast<int8_t>(op.attribute("imm"));
+  layout.imm = static_cast<int16_t>(op.attribute("imm"));
   return layout;
 }
 const Layout& layout(const OpInfo& op) {
