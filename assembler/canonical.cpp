@@ -41,6 +41,7 @@ size_t attribute_words(AttrType type, const uint32_t* at) {
     case AttrType::Number:
       return 2;
     case AttrType::IntList:
+    case AttrType::Body:
       return 1 + size_t{*at};
   }
   return 1;

@@ -287,6 +287,7 @@ void CommandParser::read_attribute(Scan& scan, size_t at) {
       attribute_values_[at] = expression(scan, *context_);
       break;
     case AttrType::IntList:
+    case AttrType::Body:
       read_int_list(scan, at, value);
       break;
     case AttrType::String: {

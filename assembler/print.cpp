@@ -169,6 +169,7 @@ class Printer {
       case AttrType::Number:
         return number(i);
       case AttrType::IntList:
+      case AttrType::Body:
         if (value.list.size() == 1)
           text_ += fmt::format("{}", value.list[0]);
         else

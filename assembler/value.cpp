@@ -108,6 +108,10 @@ Range range_of(DType dtype) {
       return {std::numeric_limits<int64_t>::min(), std::numeric_limits<int64_t>::max()};
     case DType::I32:
       return {std::numeric_limits<int32_t>::min(), std::numeric_limits<int32_t>::max()};
+    case DType::I16:
+      return {-32768, 32767};
+    case DType::I8:
+      return {-128, 127};
     case DType::U8:
       return {0, 255};
     case DType::Bool:
@@ -133,6 +137,8 @@ double overflow_of(DType dtype) {
     case DType::F64:
     case DType::I64:
     case DType::I32:
+    case DType::I16:
+    case DType::I8:
     case DType::U8:
     case DType::Bool:
       break;

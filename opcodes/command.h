@@ -18,7 +18,7 @@ struct AttrValue {
   bool present = false;
   int64_t i = 0;              // Bool, Enum, I32, I64, String id; Number of an integer command
   double f = 0;               // F64; Number of a float command
-  std::vector<int64_t> list;  // IntList
+  std::vector<int64_t> list;  // IntList, Body
   [[nodiscard]] bool operator==(const AttrValue&) const = default;
 };
 

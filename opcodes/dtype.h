@@ -82,7 +82,7 @@ class DTypeSet {
 };
 
 inline constexpr DTypeSet kFloats{DType::F64, DType::F32, DType::F16, DType::BF16};
-inline constexpr DTypeSet kInts{DType::I64, DType::I32, DType::U8};
+inline constexpr DTypeSet kInts{DType::I64, DType::I32, DType::I16, DType::I8, DType::U8};
 inline constexpr DTypeSet kBools{DType::Bool};
 inline constexpr DTypeSet kNumbers = kFloats | kInts;
 inline constexpr DTypeSet kIntBools = kInts | kBools;

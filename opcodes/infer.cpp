@@ -130,6 +130,7 @@ Broken check_attribute(const Checked& c, const Attribute& attribute, const AttrV
         if (item < kI32Min || item > kI32Max)
           return c.broken("{}= holds {}, which is not an i32", attribute.name, item);
       return std::nullopt;
+    case AttrType::Body:    // checked by the shape rule of its row
     case AttrType::Number:  // checked against the number type, once that is known
     case AttrType::String:  // an id of the module's strings: the verifier knows them
       return std::nullopt;
@@ -156,6 +157,10 @@ bool fits(int64_t value, DType dtype) {
       return true;
     case DType::I32:
       return value >= std::numeric_limits<int32_t>::min() && value <= std::numeric_limits<int32_t>::max();
+    case DType::I16:
+      return value >= -32768 && value <= 32767;
+    case DType::I8:
+      return value >= -128 && value <= 127;
     case DType::U8:
       return value >= 0 && value <= 255;
     case DType::Bool:
@@ -414,6 +419,11 @@ double flops_of(const Command& command, std::span<const OperandType> types) {
         return elements(command.ends[i] - command.operand(i).size());
     return 0;
   };
+  // Of a convolution: each element of `image` with the weights of one of its channels.
+  const auto multiply_adds = [&](size_t image, size_t weight) {
+    const auto channels = static_cast<double>(std::max<int64_t>(1, types[weight].shape[0]));
+    return cost.factor * elements(image) * elements(weight) / channels;
+  };
   switch (cost.basis) {
     case CostBasis::None:
       return 0;
@@ -425,6 +435,19 @@ double flops_of(const Command& command, std::span<const OperandType> types) {
       const Shape& a = types[command.ends[0]].shape;
       const bool swapped = a.rank() >= 2 && command.attr_bool("trans_a");
       return cost.factor * elements(0) * static_cast<double>(a[a.rank() - (swapped ? 2 : 1)]);
+    }
+    case CostBasis::Conv:
+      return multiply_adds(0, 2);
+    case CostBasis::ConvInput:
+      return multiply_adds(2, 1);
+    case CostBasis::ConvWeight:
+      return multiply_adds(2, 0);
+    case CostBasis::ConvTranspose:
+      return multiply_adds(1, 2);
+    case CostBasis::Attention: {
+      const size_t q = command.op->operands()[1].access == Access::Write ? 3 : 1;
+      const Shape& k = types[q + 1].shape;
+      return cost.factor * elements(q) * static_cast<double>(k[k.rank() - 2]);
     }
     case CostBasis::Params: {
       double total = 0;

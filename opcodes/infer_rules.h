@@ -113,4 +113,41 @@ struct Checked {
 [[nodiscard]] Broken optimizer(const Checked& c);
 [[nodiscard]] Broken clip_norm(const Checked& c);
 
+// Rules of infer_shapes_map.cpp, _losses, _norms, _conv, _attention and _cells.
+[[nodiscard]] Broken map(const Checked& c);
+[[nodiscard]] Broken map_reduce(const Checked& c);
+[[nodiscard]] Broken nll_loss(const Checked& c);
+[[nodiscard]] Broken nll_loss_grad(const Checked& c);
+[[nodiscard]] Broken causal_softmax(const Checked& c);
+[[nodiscard]] Broken causal_softmax_grad(const Checked& c);
+[[nodiscard]] Broken layer_norm(const Checked& c);
+[[nodiscard]] Broken layer_norm_grad(const Checked& c);
+[[nodiscard]] Broken layer_norm_weight_grad(const Checked& c);
+[[nodiscard]] Broken rms_norm(const Checked& c);
+[[nodiscard]] Broken rms_norm_grad(const Checked& c);
+[[nodiscard]] Broken rms_norm_weight_grad(const Checked& c);
+[[nodiscard]] Broken group_norm(const Checked& c);
+[[nodiscard]] Broken group_norm_grad(const Checked& c);
+[[nodiscard]] Broken group_norm_weight_grad(const Checked& c);
+[[nodiscard]] Broken batch_norm(const Checked& c);
+[[nodiscard]] Broken batch_norm_grad(const Checked& c);
+[[nodiscard]] Broken batch_norm_weight_grad(const Checked& c);
+[[nodiscard]] Broken conv(const Checked& c);
+[[nodiscard]] Broken conv_input_grad(const Checked& c);
+[[nodiscard]] Broken conv_weight_grad(const Checked& c);
+[[nodiscard]] Broken conv_transpose(const Checked& c);
+[[nodiscard]] Broken pool(const Checked& c);
+[[nodiscard]] Broken max_pool_grad(const Checked& c);
+[[nodiscard]] Broken avg_pool_grad(const Checked& c);
+[[nodiscard]] Broken global_pool(const Checked& c);
+[[nodiscard]] Broken upsample(const Checked& c);
+[[nodiscard]] Broken upsample_grad(const Checked& c);
+[[nodiscard]] Broken rope(const Checked& c);
+[[nodiscard]] Broken attention(const Checked& c);
+[[nodiscard]] Broken attention_grad(const Checked& c);
+[[nodiscard]] Broken lstm_cell(const Checked& c);
+[[nodiscard]] Broken lstm_cell_grad(const Checked& c);
+[[nodiscard]] Broken gru_cell(const Checked& c);
+[[nodiscard]] Broken gru_cell_grad(const Checked& c);
+
 }  // namespace tape::infer_rules

@@ -342,6 +342,76 @@ Broken check_shapes(const Checked& c) {
       return optimizer(c);
     case ShapeRule::ClipNorm:
       return clip_norm(c);
+    case ShapeRule::Map:
+      return map(c);
+    case ShapeRule::MapReduce:
+      return map_reduce(c);
+    case ShapeRule::NllLoss:
+      return nll_loss(c);
+    case ShapeRule::NllLossGrad:
+      return nll_loss_grad(c);
+    case ShapeRule::CausalSoftmax:
+      return causal_softmax(c);
+    case ShapeRule::CausalSoftmaxGrad:
+      return causal_softmax_grad(c);
+    case ShapeRule::LayerNorm:
+      return layer_norm(c);
+    case ShapeRule::LayerNormGrad:
+      return layer_norm_grad(c);
+    case ShapeRule::LayerNormWeightGrad:
+      return layer_norm_weight_grad(c);
+    case ShapeRule::RmsNorm:
+      return rms_norm(c);
+    case ShapeRule::RmsNormGrad:
+      return rms_norm_grad(c);
+    case ShapeRule::RmsNormWeightGrad:
+      return rms_norm_weight_grad(c);
+    case ShapeRule::GroupNorm:
+      return group_norm(c);
+    case ShapeRule::GroupNormGrad:
+      return group_norm_grad(c);
+    case ShapeRule::GroupNormWeightGrad:
+      return group_norm_weight_grad(c);
+    case ShapeRule::BatchNorm:
+      return batch_norm(c);
+    case ShapeRule::BatchNormGrad:
+      return batch_norm_grad(c);
+    case ShapeRule::BatchNormWeightGrad:
+      return batch_norm_weight_grad(c);
+    case ShapeRule::Conv:
+      return conv(c);
+    case ShapeRule::ConvInputGrad:
+      return conv_input_grad(c);
+    case ShapeRule::ConvWeightGrad:
+      return conv_weight_grad(c);
+    case ShapeRule::ConvTranspose:
+      return conv_transpose(c);
+    case ShapeRule::Pool:
+      return pool(c);
+    case ShapeRule::MaxPoolGrad:
+      return max_pool_grad(c);
+    case ShapeRule::AvgPoolGrad:
+      return avg_pool_grad(c);
+    case ShapeRule::GlobalPool:
+      return global_pool(c);
+    case ShapeRule::Upsample:
+      return upsample(c);
+    case ShapeRule::UpsampleGrad:
+      return upsample_grad(c);
+    case ShapeRule::Rope:
+      return rope(c);
+    case ShapeRule::Attention:
+      return attention(c);
+    case ShapeRule::AttentionGrad:
+      return attention_grad(c);
+    case ShapeRule::LstmCell:
+      return lstm_cell(c);
+    case ShapeRule::LstmCellGrad:
+      return lstm_cell_grad(c);
+    case ShapeRule::GruCell:
+      return gru_cell(c);
+    case ShapeRule::GruCellGrad:
+      return gru_cell_grad(c);
   }
   return std::nullopt;
 }

@@ -92,6 +92,7 @@ enum class AttrType : uint8_t {
   Number,   // 2 words: f64 when the command's number type (see Command::number_dtype) is a float, else i64
   IntList,  // length, then one i32 word each
   String,   // 1 word: string id
+  Body,     // length, then the words of a MAP body: elementwise commands whose ids are slots
 };
 
 struct Attribute {
@@ -152,6 +153,41 @@ enum class ShapeRule : uint8_t {
   Rng,  // dst free, rng is i64[2]
   Optimizer,
   ClipNorm,
+  Map,
+  MapReduce,
+  NllLoss,
+  NllLossGrad,
+  CausalSoftmax,
+  CausalSoftmaxGrad,
+  LayerNorm,
+  LayerNormGrad,
+  LayerNormWeightGrad,
+  RmsNorm,
+  RmsNormGrad,
+  RmsNormWeightGrad,
+  GroupNorm,
+  GroupNormGrad,
+  GroupNormWeightGrad,
+  BatchNorm,
+  BatchNormGrad,
+  BatchNormWeightGrad,
+  Conv,
+  ConvInputGrad,
+  ConvWeightGrad,
+  ConvTranspose,
+  Pool,
+  MaxPoolGrad,
+  AvgPoolGrad,
+  GlobalPool,
+  Upsample,
+  UpsampleGrad,
+  Rope,
+  Attention,
+  AttentionGrad,
+  LstmCell,
+  LstmCellGrad,
+  GruCell,
+  GruCellGrad,
 };
 
 /// How results may be compared (execution.md 4).
@@ -185,7 +221,18 @@ enum Trait : uint8_t {
 };
 
 /// flops of a command = factor * (elements of the basis); bytes are always those of its operands.
-enum class CostBasis : uint8_t { None, Out, In, MatMul, Params };
+enum class CostBasis : uint8_t {
+  None,
+  Out,
+  In,
+  MatMul,
+  Params,
+  Conv,
+  ConvInput,
+  ConvWeight,
+  ConvTranspose,
+  Attention,
+};
 struct Cost {
   CostBasis basis = CostBasis::None;
   double factor = 0;

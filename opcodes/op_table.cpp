@@ -41,6 +41,7 @@ constexpr Operand strided(Operand operand) {
 #define LIST_OUT(name, type) TAPE_OPERAND(name, List, Write, type)
 #define LIST_UPDATE(name, type) TAPE_OPERAND(name, List, Update, type)
 #define OPT_LIST_UPDATE(name, type) TAPE_OPERAND(name, OptionalList, Update, type)
+#define OPT_LIST_OUT(name, type) TAPE_OPERAND(name, OptionalList, Write, type)
 #define GRAD_LIST(name) TAPE_OPERAND(name, GradList, Write, Each)
 #define TAPE_ID(name) TAPE_OPERAND(name, Tape, Read, None)
 #define STREAM_ID(name) TAPE_OPERAND(name, Stream, Read, None)
@@ -52,10 +53,18 @@ constexpr Operand strided(Operand operand) {
   Attribute {                             \
 #name, AttrType::Bool, false, 0, 0, 1 \
   }
+#define BOOL_ATTR_ON(name)               \
+  Attribute {                            \
+#name, AttrType::Bool, false, 1, 0, 1 \
+  }
 #define ACC BOOL_ATTR(acc)
 #define ENUM_ATTR(name, fallback, choices)                                \
   Attribute {                                                             \
 #name, AttrType::Enum, false, fallback, 0, 255, false, false, choices \
+  }
+#define ENUM_ATTR_REQUIRED(name, choices)                         \
+  Attribute {                                                     \
+#name, AttrType::Enum, true, 0, 0, 255, false, false, choices \
   }
 #define I32_ATTR(name, fallback, low, high)          \
   Attribute {                                        \
@@ -101,6 +110,10 @@ constexpr Operand strided(Operand operand) {
 #define REQUIRED_LIST(name)                                                          \
   Attribute {                                                                        \
 #name, AttrType::IntList, true, 0, -9223372036854775807.0, 9223372036854775807.0 \
+  }
+#define BODY_ATTR(name)                  \
+  Attribute {                           \
+#name, AttrType::Body, true, 0, 0, 0 \
   }
 #define STRING_ATTR(name)                   \
   Attribute {                               \

@@ -186,6 +186,76 @@ std::string shape_text(ShapeRule rule) {
       return "each list as the parameters; lr and step are rank 0";
     case ShapeRule::ClipNorm:
       return "any; norm is rank 0";
+    case ShapeRule::Map:
+      return "the NumPy broadcast of all sources, for every destination";
+    case ShapeRule::MapReduce:
+      return "the NumPy broadcast of all sources without its last axes= axes";
+    case ShapeRule::NllLoss:
+      return "logp [..., C], labels [...]; rank 0, or as labels with reduction=none";
+    case ShapeRule::NllLossGrad:
+      return "dst declared, or shape=: labels [...] and one axis more";
+    case ShapeRule::CausalSoftmax:
+      return "all [..., Q, K], Q <= K";
+    case ShapeRule::CausalSoftmaxGrad:
+      return "all [..., Q, K], Q <= K";
+    case ShapeRule::LayerNorm:
+      return "dst as src; weight, bias the axes from axis= on; mean, rstd the others";
+    case ShapeRule::LayerNormGrad:
+      return "dst, g as src; weight the axes from axis= on; mean, rstd the others";
+    case ShapeRule::LayerNormWeightGrad:
+      return "dst the axes of src from axis= on; mean, rstd the others";
+    case ShapeRule::RmsNorm:
+      return "dst as src; weight the axes from axis= on; rstd the others";
+    case ShapeRule::RmsNormGrad:
+      return "dst, g as src; weight the axes from axis= on; rstd the others";
+    case ShapeRule::RmsNormWeightGrad:
+      return "dst the axes of src from axis= on; rstd the others";
+    case ShapeRule::GroupNorm:
+      return "dst as src [N, C, ...]; weight, bias [C]; mean, rstd [N, groups]";
+    case ShapeRule::GroupNormGrad:
+      return "dst, g as src [N, C, ...]; weight [C]; mean, rstd [N, groups]";
+    case ShapeRule::GroupNormWeightGrad:
+      return "src, g [N, C, ...]; dst [C]; mean, rstd [N, groups]";
+    case ShapeRule::BatchNorm:
+      return "dst as src [N, C, ...]; all others [C]";
+    case ShapeRule::BatchNormGrad:
+      return "dst, g as src [N, C, ...]; all others [C]";
+    case ShapeRule::BatchNormWeightGrad:
+      return "src, g [N, C, ...]; all others [C]";
+    case ShapeRule::Conv:
+      return "[N, O, (n + low + high - dilation (K - 1) - 1) / stride + 1, ...], rounded down";
+    case ShapeRule::ConvInputGrad:
+      return "dst declared, or shape=; g as the result of the convolution";
+    case ShapeRule::ConvWeightGrad:
+      return "dst declared, or shape=; g as the result of the convolution";
+    case ShapeRule::ConvTranspose:
+      return "[N, O, (n - 1) stride - low - high + dilation (K - 1) + output_pad + 1, ...]";
+    case ShapeRule::Pool:
+      return "[N, C, (n + low + high - dilation (kernel - 1) - 1) / stride + 1, ...], rounded down";
+    case ShapeRule::MaxPoolGrad:
+      return "dst as src; g as the result of the pool";
+    case ShapeRule::AvgPoolGrad:
+      return "dst declared, or shape=; g as the result of the pool";
+    case ShapeRule::GlobalPool:
+      return "[N, C, 1, ...]";
+    case ShapeRule::Upsample:
+      return "H and W times scale=";
+    case ShapeRule::UpsampleGrad:
+      return "dst declared, or shape=; g with H and W times scale=";
+    case ShapeRule::Rope:
+      return "dst as src [..., T, D]; pos [T] or rank 0";
+    case ShapeRule::Attention:
+      return "q [B, H, Q, D], k [B, G, K, D], v [B, G, K, E]: dst [B, H, Q, E], lse [B, H, Q]";
+    case ShapeRule::AttentionGrad:
+      return "dq, dk, dv as q, k, v; y, g [B, H, Q, E]; lse [B, H, Q]";
+    case ShapeRule::LstmCell:
+      return "x [B, I], h, c [B, H], w_ih [4H, I], w_hh [4H, H], biases [4H], gates [B, 4H]";
+    case ShapeRule::LstmCellGrad:
+      return "c [B, H], gates [B, 4H]";
+    case ShapeRule::GruCell:
+      return "x [B, I], h [B, H], w_ih [3H, I], w_hh [3H, H], biases [3H], gates [B, 4H]";
+    case ShapeRule::GruCellGrad:
+      return "h [B, H], gates [B, 4H], d_ih, d_hh [B, 3H]";
   }
   return {};
 }
@@ -228,6 +298,8 @@ std::string attr_type_text(const Attribute& attribute) {
       return "list of integers";
     case AttrType::String:
       return "text";
+    case AttrType::Body:
+      return "commands between braces";
   }
   return {};
 }
@@ -272,6 +344,7 @@ std::string attr_default(const Attribute& attribute) {
     }
     case AttrType::Number:
     case AttrType::IntList:
+    case AttrType::Body:
     case AttrType::String:
       return "none";
   }

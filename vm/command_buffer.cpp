@@ -113,6 +113,7 @@ bool is_stored(const Attribute& attribute, const AttrValue& value) {
     case AttrType::F64:
       return !(value.f == attribute.fallback);
     case AttrType::IntList:
+    case AttrType::Body:
       return !value.list.empty();
     case AttrType::Number:
     case AttrType::String:
@@ -158,6 +159,10 @@ bool encode_attribute(const Attribute& attribute, const AttrValue& value, bool f
         push_f64(words, value.f);
       else
         push_u64(words, static_cast<uint64_t>(value.i));
+      return true;
+    case AttrType::Body:
+      words.push_back(static_cast<uint32_t>(value.list.size()));
+      for (const int64_t word : value.list) words.push_back(static_cast<uint32_t>(word));
       return true;
     case AttrType::IntList:
       words.push_back(static_cast<uint32_t>(value.list.size()));
@@ -295,6 +300,10 @@ class Reader {
         return float_number ? float_value(attribute, value.f) : int_value(attribute, value.i);
       case AttrType::IntList:
         return int_list(attribute, value.list);
+      case AttrType::Body:
+        if (!int_list(attribute, value.list)) return false;
+        for (int64_t& word : value.list) word &= 0xFFFFFFFF;
+        return true;
     }
     return true;
   }

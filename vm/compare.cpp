@@ -75,6 +75,8 @@ Tolerance default_tolerance(DType dtype) {
       return {1e-2, 1.6e-2};
     case DType::I64:
     case DType::I32:
+    case DType::I16:
+    case DType::I8:
     case DType::U8:
     case DType::Bool:
       return {};

@@ -46,6 +46,10 @@ auto with_type(DType dtype, Body&& body) {
       return body(int64_t{});
     case DType::I32:
       return body(int32_t{});
+    case DType::I16:
+      return body(int16_t{});
+    case DType::I8:
+      return body(int8_t{});
     case DType::U8:
       return body(uint8_t{});
     case DType::Bool:

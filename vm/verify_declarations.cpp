@@ -262,6 +262,12 @@ class TensorCheck {
       case DType::I32:
         low = -0x1p31, high = 0x1p31;
         break;
+      case DType::I16:
+        low = -0x1p15, high = 0x1p15;
+        break;
+      case DType::I8:
+        low = -0x1p7, high = 0x1p7;
+        break;
       case DType::U8:
         low = 0, high = 256;
         break;

@@ -52,6 +52,10 @@ auto dispatch(DType dtype, F&& f) {
       return f(Type<int64_t>{});
     case DType::I32:
       return f(Type<int32_t>{});
+    case DType::I16:
+      return f(Type<int16_t>{});
+    case DType::I8:
+      return f(Type<int8_t>{});
     case DType::U8:
       return f(Type<uint8_t>{});
     case DType::Bool:

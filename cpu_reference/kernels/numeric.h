@@ -102,6 +102,8 @@ template <template <class, class> class Op>
   if (is_float(source)) return choose_wide_float<Op>(source, destination);
   if (source == DType::I64) return &Op<int64_t, int64_t>::run;
   if (source == DType::I32) return &Op<int32_t, int32_t>::run;
+  if (source == DType::I16) return &Op<int16_t, int16_t>::run;
+  if (source == DType::I8) return &Op<int8_t, int8_t>::run;
   return &Op<uint8_t, uint8_t>::run;
 }
 

@@ -67,7 +67,7 @@ template <class MakeUpdate>
 void update_all(const Call& call, Pool& pool, size_t state, const MakeUpdate& make_update) {
   const auto params = call.list(0), grads = call.list(1), first = call.list(2);
   const auto second = state > 1 ? call.list(3) : std::span<const View>{};
-  const auto masters = call.list(call.command->ends.size() - 1);
+  const auto masters = call.list(call.command->ends.size() - 2);
   for (size_t i = 0; i < params.size(); ++i) {
     const Group group{&params[i], &grads[i], first.empty() ? nullptr : &first[i], second.empty() ? nullptr : &second[i],
                       masters.empty() ? nullptr : &masters[i]};

@@ -392,6 +392,8 @@ Kernel dispatch_number(DType dtype, F&& f) {
   if (is_float(dtype)) return dispatch_float(dtype, f);
   if (dtype == DType::I64) return f(Type<int64_t>{});
   if (dtype == DType::I32) return f(Type<int32_t>{});
+  if (dtype == DType::I16) return f(Type<int16_t>{});
+  if (dtype == DType::I8) return f(Type<int8_t>{});
   return f(Type<uint8_t>{});
 }
 

@@ -150,8 +150,8 @@ struct Storage {
 };
 constexpr Storage kStorage[] = {
     {"f8", 8, DType::F64}, {"f4", 4, DType::F32}, {"f2", 2, DType::F16},  {"i8", 8, DType::I64},
-    {"i4", 4, DType::I32}, {"u1", 1, DType::U8},  {"b1", 1, DType::Bool}, {"i1", 1, DType::I32},
-    {"i2", 2, DType::I32}, {"u2", 2, DType::I32}, {"u4", 4, DType::I64},  {"u8", 8, DType::I64},
+    {"i4", 4, DType::I32}, {"u1", 1, DType::U8},  {"b1", 1, DType::Bool}, {"i1", 1, DType::I8},
+    {"i2", 2, DType::I16}, {"u2", 2, DType::I32}, {"u4", 4, DType::I64},  {"u8", 8, DType::I64},
 };
 
 const Storage& storage_of(const std::string& descr, const std::string& what) {
@@ -233,6 +233,10 @@ std::string_view descr_of(DType dtype) {
       return "<i8";
     case DType::I32:
       return "<i4";
+    case DType::I16:
+      return "<i2";
+    case DType::I8:
+      return "|i1";
     case DType::U8:
       return "|u1";
     case DType::Bool:

@@ -1,0 +1,57 @@
+#include "cpu_reference/kernel.h"
+
+namespace tape::cpu {
+Kernel choose_Map(Call&, const Context&) { throw Error(Code::Internal, "pending"); }
+Kernel choose_MapReduce(Call&, const Context&) { throw Error(Code::Internal, "pending"); }
+Kernel choose_NllLoss(Call&, const Context&) { throw Error(Code::Internal, "pending"); }
+Kernel choose_NllLossGrad(Call&, const Context&) { throw Error(Code::Internal, "pending"); }
+Kernel choose_MaeLoss(Call&, const Context&) { throw Error(Code::Internal, "pending"); }
+Kernel choose_MaeLossGrad(Call&, const Context&) { throw Error(Code::Internal, "pending"); }
+Kernel choose_BceLoss(Call&, const Context&) { throw Error(Code::Internal, "pending"); }
+Kernel choose_BceLossGrad(Call&, const Context&) { throw Error(Code::Internal, "pending"); }
+Kernel choose_BceLogitsLoss(Call&, const Context&) { throw Error(Code::Internal, "pending"); }
+Kernel choose_BceLogitsLossGrad(Call&, const Context&) { throw Error(Code::Internal, "pending"); }
+Kernel choose_HuberLoss(Call&, const Context&) { throw Error(Code::Internal, "pending"); }
+Kernel choose_HuberLossGrad(Call&, const Context&) { throw Error(Code::Internal, "pending"); }
+Kernel choose_CausalSoftmax(Call&, const Context&) { throw Error(Code::Internal, "pending"); }
+Kernel choose_CausalSoftmaxGrad(Call&, const Context&) { throw Error(Code::Internal, "pending"); }
+Kernel choose_LayerNorm(Call&, const Context&) { throw Error(Code::Internal, "pending"); }
+Kernel choose_LayerNormGrad(Call&, const Context&) { throw Error(Code::Internal, "pending"); }
+Kernel choose_LayerNormWeightGrad(Call&, const Context&) { throw Error(Code::Internal, "pending"); }
+Kernel choose_RmsNorm(Call&, const Context&) { throw Error(Code::Internal, "pending"); }
+Kernel choose_RmsNormGrad(Call&, const Context&) { throw Error(Code::Internal, "pending"); }
+Kernel choose_RmsNormWeightGrad(Call&, const Context&) { throw Error(Code::Internal, "pending"); }
+Kernel choose_GroupNorm(Call&, const Context&) { throw Error(Code::Internal, "pending"); }
+Kernel choose_GroupNormGrad(Call&, const Context&) { throw Error(Code::Internal, "pending"); }
+Kernel choose_GroupNormWeightGrad(Call&, const Context&) { throw Error(Code::Internal, "pending"); }
+Kernel choose_BatchNorm(Call&, const Context&) { throw Error(Code::Internal, "pending"); }
+Kernel choose_BatchNormGrad(Call&, const Context&) { throw Error(Code::Internal, "pending"); }
+Kernel choose_BatchNormWeightGrad(Call&, const Context&) { throw Error(Code::Internal, "pending"); }
+Kernel choose_Conv1d(Call&, const Context&) { throw Error(Code::Internal, "pending"); }
+Kernel choose_Conv1dInputGrad(Call&, const Context&) { throw Error(Code::Internal, "pending"); }
+Kernel choose_Conv1dWeightGrad(Call&, const Context&) { throw Error(Code::Internal, "pending"); }
+Kernel choose_Conv2d(Call&, const Context&) { throw Error(Code::Internal, "pending"); }
+Kernel choose_Conv2dInputGrad(Call&, const Context&) { throw Error(Code::Internal, "pending"); }
+Kernel choose_Conv2dWeightGrad(Call&, const Context&) { throw Error(Code::Internal, "pending"); }
+Kernel choose_ConvTranspose2d(Call&, const Context&) { throw Error(Code::Internal, "pending"); }
+Kernel choose_MaxPool2d(Call&, const Context&) { throw Error(Code::Internal, "pending"); }
+Kernel choose_MaxPool2dGrad(Call&, const Context&) { throw Error(Code::Internal, "pending"); }
+Kernel choose_AvgPool2d(Call&, const Context&) { throw Error(Code::Internal, "pending"); }
+Kernel choose_AvgPool2dGrad(Call&, const Context&) { throw Error(Code::Internal, "pending"); }
+Kernel choose_GlobalAvgPool(Call&, const Context&) { throw Error(Code::Internal, "pending"); }
+Kernel choose_UpsampleNearest2d(Call&, const Context&) { throw Error(Code::Internal, "pending"); }
+Kernel choose_UpsampleNearest2dGrad(Call&, const Context&) { throw Error(Code::Internal, "pending"); }
+Kernel choose_Rope(Call&, const Context&) { throw Error(Code::Internal, "pending"); }
+Kernel choose_Attention(Call&, const Context&) { throw Error(Code::Internal, "pending"); }
+Kernel choose_AttentionGrad(Call&, const Context&) { throw Error(Code::Internal, "pending"); }
+Kernel choose_LstmCell(Call&, const Context&) { throw Error(Code::Internal, "pending"); }
+Kernel choose_LstmCellGrad(Call&, const Context&) { throw Error(Code::Internal, "pending"); }
+Kernel choose_GruCell(Call&, const Context&) { throw Error(Code::Internal, "pending"); }
+Kernel choose_GruCellGrad(Call&, const Context&) { throw Error(Code::Internal, "pending"); }
+Kernel choose_AmsGrad(Call&, const Context&) { throw Error(Code::Internal, "pending"); }
+Kernel choose_AdaGrad(Call&, const Context&) { throw Error(Code::Internal, "pending"); }
+Kernel choose_RmsProp(Call&, const Context&) { throw Error(Code::Internal, "pending"); }
+Kernel choose_Nag(Call&, const Context&) { throw Error(Code::Internal, "pending"); }
+Kernel choose_Lion(Call&, const Context&) { throw Error(Code::Internal, "pending"); }
+Kernel choose_ClipValue(Call&, const Context&) { throw Error(Code::Internal, "pending"); }
+}
