@@ -94,6 +94,8 @@ class OptimizerPass {
         command.push_operand(step_);
       else if (operand.name == "master")
         command.push_operand(master_ = masters());
+      else if (operand.name == "low")
+        command.push_operand(std::vector<TensorId>());
       else
         command.push_operand(no_moment ? std::vector<TensorId>() : moments(operand.name, wide));
     }
