@@ -28,9 +28,24 @@ TensorId GradientPass::temporary(DType dtype, const Shape& shape) {
   return static_cast<TensorId>(module_.tensors.size() - 1);
 }
 
+namespace {
+
+/// Operands behind the last given one: absent, or empty lists.
+void complete(Command& command) {
+  while (command.ends.size() < command.op->operands().size()) {
+    if (is_list(command.op->operands()[command.ends.size()].kind))
+      command.push_operand(std::span<const uint32_t>{});
+    else
+      command.push_operand(kAbsent);
+  }
+}
+
+}  // namespace
+
 Term GradientPass::emit(Command&& command, std::optional<DType> dtype, std::optional<Shape> shape) {
   const TensorId id = temporary(dtype.value_or(DType::F32), shape.value_or(Shape{}));
   command.ids[0] = id;
+  complete(command);
   std::vector<OperandType> types = types_of(command);
   types[0].dtype_known = dtype.has_value();
   types[0].shape_known = shape.has_value();
@@ -39,6 +54,17 @@ Term GradientPass::emit(Command&& command, std::optional<DType> dtype, std::opti
   module_.tensors[id].shape = types[0].shape;
   derived_.push_back({std::move(command), location_});
   return {this, id, true};
+}
+
+void GradientPass::append_inferred(Command&& command, const std::vector<size_t>& destinations) {
+  std::vector<OperandType> types = types_of(command);
+  for (const size_t at : destinations) types[at].dtype_known = types[at].shape_known = false;
+  if (const auto broken = infer(command, types)) throw Error(Code::Internal, fmt::format("gradient rule: {}", *broken));
+  for (const size_t at : destinations) {
+    module_.tensors[command.ids[at]].dtype = types[at].dtype;
+    module_.tensors[command.ids[at]].shape = types[at].shape;
+  }
+  derived_.push_back({std::move(command), location_});
 }
 
 void GradientPass::emit_to(TensorId destination, Opcode opcode, std::initializer_list<TensorId> sources) {
@@ -96,15 +122,22 @@ std::optional<Term> GradientPass::replay(ValueId id) {
   return emit(std::move(command), result.dtype, result.shape);
 }
 
-bool GradientPass::is_latest(const Term& term) const {
-  return term.fresh && !derived_.empty() && derived_.back().command.ids[0] == term.id;
+std::optional<size_t> GradientPass::latest_position(const Term& term) const {
+  if (!term.fresh || derived_.empty()) return std::nullopt;
+  const Command& command = derived_.back().command;
+  for (size_t i = 0; i < command.ends.size() && command.op->operands()[i].access == Access::Write; ++i)
+    if (!is_list(command.op->operands()[i].kind) && command.id(i) == term.id) return command.ends[i] - 1;
+  return std::nullopt;
 }
 
 bool GradientPass::redirect(const Term& term, TensorId destination, bool accumulate) {
-  if (!is_latest(term)) return false;
+  const auto position = latest_position(term);
+  if (!position) return false;
   Command command = derived_.back().command;
-  if (accumulate && (command.op->attribute("acc") < 0 || command.access(0) != Access::Write)) return false;
-  command.ids[0] = destination;
+  const auto operands = command.op->operands();
+  const bool alone = operands.size() < 2 || operands[1].access != Access::Write;
+  if (accumulate && (command.op->attribute("acc") < 0 || command.access(0) != Access::Write || !alone)) return false;
+  command.ids[*position] = destination;
   if (accumulate) set_int(command, "acc", 1);
   std::vector<OperandType> types = types_of(command);
   if (infer(command, types)) return false;
@@ -310,12 +343,36 @@ Term Rule::emit(Command&& made, std::optional<DType> dtype, std::optional<Shape>
 
 Command Rule::command_like(Opcode opcode, std::initializer_list<Term> sources) const {
   Command made = command_of(opcode, sources);
+  take_attributes(made);
+  return made;
+}
+
+void Rule::take_attributes(Command& made) const {
   for (size_t i = 0; i < command.attrs.size(); ++i) {
     const std::string_view name = command.op->attributes()[i].name;
     const int at = name == "acc" ? -1 : made.op->attribute(name);
     if (at >= 0) made.attrs[static_cast<size_t>(at)] = command.attrs[i];
   }
-  return made;
+}
+
+std::vector<Term> Rule::emit_all(Opcode opcode, std::initializer_list<Term> sources, bool optional_too) const {
+  Command made = make_command(op_info(opcode));
+  std::vector<Term> terms;
+  std::vector<size_t> destinations;
+  const Term* source = sources.begin();
+  for (const Operand& operand : made.op->operands()) {
+    if (operand.access != Access::Write) {
+      made.push_operand(source != sources.end() ? (source++)->id : kAbsent);
+      continue;
+    }
+    const bool wanted = operand.kind == OperandKind::Tensor || optional_too;
+    terms.push_back({&pass_, wanted ? pass_.temporary(DType::F32, {}) : kAbsent, wanted});
+    if (wanted) destinations.push_back(made.ids.size());
+    made.push_operand(terms.back().id);
+  }
+  take_attributes(made);
+  pass_.append_inferred(std::move(made), destinations);
+  return terms;
 }
 
 Term Rule::like(Opcode opcode, std::initializer_list<Term> sources, std::optional<Shape> shape) const {

@@ -52,6 +52,8 @@ class GradientPass {
 
   // gradient_pass.cpp: terms and gradients.
   [[nodiscard]] Term emit(Command&& command, std::optional<DType> dtype = {}, std::optional<Shape> shape = {});
+  /// Appends a command whose destinations, tensors of no type yet, are inferred.
+  void append_inferred(Command&& command, const std::vector<size_t>& destinations);
   void emit_to(TensorId destination, Opcode opcode, std::initializer_list<TensorId> sources);
   [[nodiscard]] Term read(ValueId id);
   [[nodiscard]] std::optional<Term> replay(ValueId id);
@@ -65,7 +67,8 @@ class GradientPass {
   [[nodiscard]] std::vector<OperandType> types_of(const Command& command) const;
   [[nodiscard]] TensorId temporary(DType dtype, const Shape& shape);
   void name_gradient(TensorId tensor, ValueId id);
-  [[nodiscard]] bool is_latest(const Term& term) const;
+  /// Position of `term` among the destinations of the latest command; nullopt where that did not make it.
+  [[nodiscard]] std::optional<size_t> latest_position(const Term& term) const;
 
   const Module& source_;
   const GradientSpec& spec_;

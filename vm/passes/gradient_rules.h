@@ -5,6 +5,7 @@
 
 #include <initializer_list>
 #include <optional>
+#include <vector>
 
 #include "vm/passes/gradient_values.h"
 
@@ -80,6 +81,8 @@ class Rule {
   [[nodiscard]] Term g(size_t i = 0, size_t k = 0) const;
   /// Forward value of a source. Saves it, or plays its command again where that is cheaper.
   [[nodiscard]] Term in(size_t i, size_t k = 0) const;
+  /// Forward value of a source, or a term that stands for an absent operand where it is not given.
+  [[nodiscard]] Term in_if_given(size_t i) const { return given(i) ? in(i) : Term{&pass_, kAbsent, false}; }
   /// Forward result of a destination, without what acc=1 added it to.
   [[nodiscard]] Term out(size_t i = 0) const;
   [[nodiscard]] Shape shape(size_t i, size_t k = 0) const;
@@ -98,6 +101,10 @@ class Rule {
   /// The same from sources; attributes of the forward command that the row has too (acc aside) are taken over.
   [[nodiscard]] Term like(Opcode opcode, std::initializer_list<Term> sources, std::optional<Shape> shape = {}) const;
   [[nodiscard]] Command command_like(Opcode opcode, std::initializer_list<Term> sources) const;
+  /// The same for a row of several destinations, all inferred: one term for each, in row order. Optional destinations
+  /// are left out unless asked for; their terms are absent.
+  [[nodiscard]] std::vector<Term> emit_all(Opcode opcode, std::initializer_list<Term> sources,
+                                           bool optional_too = false) const;
   /// The dtype in which the gradient of source operand i is kept.
   [[nodiscard]] DType gradient_dtype(size_t i) const;
   /// For SCATTER_ADD and its kind: `update`, a command whose first operand is left out, is played on the gradient of
@@ -110,6 +117,7 @@ class Rule {
  private:
   [[nodiscard]] size_t position(size_t i, size_t k) const { return (i == 0 ? 0 : command.ends[i - 1]) + k; }
   void give_to(size_t i, size_t k, const Term& term) const;
+  void take_attributes(Command& made) const;
 
   GradientPass& pass_;
   const Item& item_;
