@@ -303,6 +303,7 @@ Broken check_dtype(const Checked& c, const TypeVariable& variable, size_t operan
   const DType t = variable.dtype;
   switch (c.op().operands()[operand].type) {
     case TypeRule::None:
+    case TypeRule::Body:  // settled by the shape rule, with the body
       return std::nullopt;
     case TypeRule::Any:
       return type.dtype_known ? std::nullopt : no_dtype(c, type);

@@ -15,6 +15,7 @@ namespace tape {
   TAPE_LIMIT(max_streams, 1u << 12, "streams and sinks of a module, each")                  \
   TAPE_LIMIT(max_columns, 64, "columns of a stream")                                        \
   TAPE_LIMIT(max_command_words, 65535, "words of one command")                              \
+  TAPE_LIMIT(max_body, 4096, "commands of the body of a MAP, and its slots")                \
   TAPE_LIMIT(max_nesting, 64, "nested REPEAT and WHILE of an entry, CALLs inlined")         \
   TAPE_LIMIT(max_call_depth, 256, "CALLs inside one another")                               \
   TAPE_LIMIT(max_inlined, 1'000'000, "commands of one entry after inlining")                \

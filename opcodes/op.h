@@ -69,6 +69,7 @@ enum class TypeRule : uint8_t {
   EachStat,  // list: f64 when element i of the first list is f64, else f32
   Column,    // list: element i has the dtype of column i of the stream
   SinkRow,   // the dtype of the sink
+  Body,      // list: what the body of the MAP gives
   None,      // the operand is not a tensor
 };
 
@@ -92,7 +93,7 @@ enum class AttrType : uint8_t {
   Number,   // 2 words: f64 when the command's number type (see Command::number_dtype) is a float, else i64
   IntList,  // length, then one i32 word each
   String,   // 1 word: string id
-  Body,     // length, then the words of a MAP body: elementwise commands whose ids are slots
+  Body,     // length, then the words of a MAP body (opcodes/map_body.h)
 };
 
 struct Attribute {

@@ -86,6 +86,8 @@ std::string type_text(TypeRule rule, const std::string& first) {
       return "each as its column";
     case TypeRule::SinkRow:
       return "as the sink";
+    case TypeRule::Body:
+      return "each as the body gives it";
     case TypeRule::None:
       return {};
   }
@@ -399,6 +401,7 @@ bool uses_type_variable(const OpInfo& op) {
       case TypeRule::EachStat:
       case TypeRule::Column:
       case TypeRule::SinkRow:
+      case TypeRule::Body:
       case TypeRule::None:
         break;
     }
