@@ -86,6 +86,8 @@ void opt_options(po::options_description& options);
 int opt_command(const Arguments& arguments);
 void grad_options(po::options_description& options);
 int grad_command(const Arguments& arguments);
+void grad_check_options(po::options_description& options);
+int grad_check_command(const Arguments& arguments);
 void test_options(po::options_description& options);
 int test_command(const Arguments& arguments);
 void no_options(po::options_description& options);

@@ -33,6 +33,9 @@ constexpr Subcommand kCommands[] = {
      "tape grad mlp.tape --of forward --loss loss -o -\ntape grad mlp.tape --of forward --loss loss --split -o "
      "mlp.tape",
      &grad_options, &grad_command},
+    {"grad-check", "a derived gradient against difference quotients", "FILE [TAPE] loss=NAME[,NAME] [wrt=NAME[,NAME]]",
+     "tape grad-check mlp.tape forward loss=loss\ntape grad-check digits.tape loss=loss wrt=w1,b1 --max-elements 500",
+     &grad_check_options, &grad_check_command},
     {"test", "play .expect lines", "FILE|DIR...", "tape test tests/golden --junit report.xml", &test_options,
      &test_command},
     {"ops", "the op reference", "[NAME]", "tape ops MATMUL", &no_options, &ops_command},

@@ -128,6 +128,11 @@ TensorId GradientPass::root_for(TensorId primal, DType dtype, bool persistent) {
     if (ours && persistent) record.persistent_grad = true;
     return known;
   }
+  // A gradient tape derived before may call a temporary so.
+  for (Tensor& other : module_.tensors)
+    if (other.name == name && other.role == Role::Local && other.owner != kNone &&
+        module_.tapes[other.owner].gradient_of != kNone)
+      other.name = names_.make(name);
   Tensor record;
   record.name = name;
   record.dtype = dtype;

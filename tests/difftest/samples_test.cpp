@@ -1,0 +1,76 @@
+// The gradient of every .grad line of every sample, at small sizes where the sample has a batch size to set.
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <regex>
+#include <sstream>
+#include <vector>
+
+#include "tests/difftest/support.h"
+
+namespace tape::test {
+namespace {
+
+std::vector<std::string> samples() {
+  std::vector<std::string> paths;
+  for (const auto& entry : std::filesystem::directory_iterator(TAPE_SOURCE_DIR "/samples"))
+    if (entry.path().extension() == ".tape") paths.push_back(entry.path().string());
+  std::sort(paths.begin(), paths.end());
+  return paths;
+}
+
+std::string read(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
+/// What stands behind `key=` in a line, empty when nothing does.
+std::string argument(const std::string& line, const std::string& key) {
+  std::smatch match;
+  return std::regex_search(line, match, std::regex("\\b" + key + "=([A-Za-z0-9_.,]+)")) ? match[1].str() : "";
+}
+
+std::vector<std::string> split(const std::string& names) {
+  std::vector<std::string> result;
+  for (size_t at = 0; at < names.size();) {
+    const size_t end = std::min(names.find(',', at), names.size());
+    result.push_back(names.substr(at, end - at));
+    at = end + 1;
+  }
+  return result;
+}
+
+class Samples : public testing::TestWithParam<std::string> {};
+
+TEST_P(Samples, GradientsAreTheSlopes) {
+  const std::string text = read(GetParam());
+  AssembleOptions small;
+  for (const char* name : {"B", "BATCH", "GAMES", "ENVS"})
+    if (std::regex_search(text, std::regex("(^|\\n)\\.const +" + std::string(name) + " *=")))
+      small.set.emplace_back(name, "4");
+  const VerifiedModule module = module_of(text, GetParam(), small);
+  std::istringstream lines(text);
+  size_t derived = 0;
+  for (std::string line; std::getline(lines, line);) {
+    if (!line.starts_with(".grad ")) continue;
+    line = line.substr(0, line.find(';'));
+    ++derived;
+    GradCheckOptions options;
+    options.tape = argument(line, "of");
+    options.losses = split(argument(line, "loss"));
+    options.wrt = split(argument(line, "wrt"));
+    if (options.wrt == std::vector<std::string>{"params"}) options.wrt.clear();
+    options.max_elements = 4;
+    options.directions = 1;
+    const GradCheckReport report = check_gradient(module, options);
+    EXPECT_EQ(report.verdict, GradVerdict::Ok) << line << "\n" << text_of(report);
+  }
+  if (derived == 0) GTEST_SKIP() << "the sample has no .grad line";
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Samples, testing::ValuesIn(samples()),
+                         [](const auto& at) { return std::filesystem::path(at.param).stem().string(); });
+
+}  // namespace
+}  // namespace tape::test
