@@ -453,9 +453,23 @@ void TapeBuilder::add(const Command& command, const Location& location) {
   Tape& tape = module_->tapes[tape_];
   const auto word = static_cast<uint32_t>(tape.words.size());
   std::string reason;
-  if (!encode(command, *module_, tape.words, reason))
+  Command whole = command;
+  complete_operands(whole);
+  if (!encode(whole, *module_, tape.words, reason))
     throw Error(Code::Limit, fmt::format("tape {}: {}", tape.name, reason));
   if (location.line != 0) tape.lines.push_back({word, location});
+}
+
+void complete_operands(Command& command) {
+  const auto operands = command.op->operands();
+  for (size_t at = command.ends.size(); at < operands.size(); ++at) {
+    if (operands[at].kind == OperandKind::Optional)
+      command.push_operand(kAbsent);
+    else if (operands[at].kind == OperandKind::OptionalList)
+      command.push_operand(std::span<const uint32_t>());
+    else
+      return;
+  }
 }
 
 void TapeBuilder::add(Opcode opcode, std::initializer_list<uint32_t> operands, const Location& location) {

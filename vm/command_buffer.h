@@ -53,11 +53,14 @@ struct PlacedCommand {
 };
 [[nodiscard]] std::vector<PlacedCommand> commands_of(const Module& module, const Tape& tape);
 
+/// Adds the trailing optional operands that were not pushed: absent, or an empty list.
+void complete_operands(Command& command);
+
 /// Writes one tape of a module. Used by assembler, passes and hosts alike.
 class TapeBuilder {
  public:
   TapeBuilder(Module& module, TapeId tape) : module_(&module), tape_(tape) {}
-  /// Throws Error(Limit) when the command is too long.
+  /// Trailing optional operands may be left out. Throws Error(Limit) when the command is too long.
   void add(const Command& command, const Location& location = {});
   /// Single-tensor operands in row order (kAbsent for one not given).
   void add(Opcode opcode, std::initializer_list<uint32_t> operands, const Location& location = {});

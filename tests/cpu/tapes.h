@@ -76,6 +76,7 @@ class TapeMaker {
   Command& add(Opcode opcode, const std::vector<std::vector<uint32_t>>& operands) {
     commands_.push_back(make_command(op_info(opcode)));
     for (const std::vector<uint32_t>& operand : operands) commands_.back().push_operand(operand);
+    complete_operands(commands_.back());
     return commands_.back();
   }
 

@@ -84,8 +84,17 @@ class InferCase {
     return *this;
   }
 
-  /// The broken rule, or "name dtype shape" of every destination.
+  /// The broken rule, or "name dtype shape" of every destination. Trailing optional operands may be left out.
   [[nodiscard]] std::string run() {
+    const auto operands = command_.op->operands();
+    while (command_.ends.size() < operands.size()) {
+      if (operands[command_.ends.size()].kind == OperandKind::Optional)
+        absent();
+      else if (operands[command_.ends.size()].kind == OperandKind::OptionalList)
+        list({});
+      else
+        break;
+    }
     for (size_t i = 0; i < types_.size(); ++i) types_[i].name = names_[i];
     if (const auto broken = infer(command_, types_, columns_)) return *broken;
     std::string text;

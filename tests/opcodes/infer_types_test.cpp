@@ -23,7 +23,7 @@ TEST(InferTypes, EqualDtypesAreWanted) {
 TEST(InferTypes, OnlyTheSetOfTheRow) {
   EXPECT_EQ(InferCase(Exp).with({unknown("y"), of(I64, "x", {})}).run(), "EXP: x is i64, wants f64 f32 f16 bf16");
   EXPECT_EQ(InferCase(Add).with({unknown("c"), of(Bool, "a", {}), of(Bool, "b", {})}).run(),
-            "ADD: a is bool, wants f64 f32 f16 bf16 i64 i32 u8");
+            "ADD: a is bool, wants f64 f32 f16 bf16 i64 i32 i16 i8 u8");
   EXPECT_EQ(InferCase(Div).with({unknown("c"), of(I32, "a", {}), of(I32, "b", {})}).run(),
             "DIV: a is i32, wants f64 f32 f16 bf16");
   EXPECT_EQ(InferCase(And).with({unknown("c"), of(Bool, "a", {}), of(Bool, "b", {})}).run(), "c bool []");
@@ -80,7 +80,7 @@ TEST(InferTypes, FillAndIota) {
             "FILL: x has no shape: add shape= or declare it");
   EXPECT_EQ(InferCase(Iota).with({shaped("x", {2})}).run(), "x i32 [2]");
   EXPECT_EQ(InferCase(Iota).with({f32("x", {2})}).run(), "x f32 [2]");
-  EXPECT_EQ(InferCase(Iota).with({of(Bool, "x", {2})}).run(), "IOTA: x is bool, wants f64 f32 f16 bf16 i64 i32 u8");
+  EXPECT_EQ(InferCase(Iota).with({of(Bool, "x", {2})}).run(), "IOTA: x is bool, wants f64 f32 f16 bf16 i64 i32 i16 i8 u8");
 }
 
 TEST(InferTypes, SourcesAreDefined) {

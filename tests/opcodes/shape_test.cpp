@@ -51,7 +51,7 @@ TEST(Shape, CanonicalAxes) {
 
 TEST(DType, Sets) {
   EXPECT_EQ(kFloats.text(), "f64 f32 f16 bf16");
-  EXPECT_EQ(kAllDTypes.text(), "f64 f32 f16 bf16 i64 i32 u8 bool");
+  EXPECT_EQ(kAllDTypes.text(), "f64 f32 f16 bf16 i64 i32 i16 i8 u8 bool");
   EXPECT_EQ(find_dtype(0u), nullptr);
   EXPECT_EQ(find_dtype(11u), nullptr);
   EXPECT_EQ(find_dtype(std::string_view("f8")), nullptr);

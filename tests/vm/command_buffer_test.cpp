@@ -149,10 +149,12 @@ TEST(Encoding, DefaultsAreNotStored) {
   const Module module = test::small_module();
   Command matmul = make_command(op_info(Opcode::MatMul));
   for (const uint32_t id : {3u, 4u, 5u}) matmul.push_operand(id);
+  complete_operands(matmul);
   AttrValue& alpha = matmul.attrs[static_cast<size_t>(matmul.op->attribute("alpha"))];
   alpha.present = true;  // as a careless writer would
   alpha.f = 1;
-  EXPECT_EQ(encoded(matmul, module), (std::vector<uint32_t>{5u << 16 | 0x0500u, 3, 4, 5, 0}));
+  EXPECT_EQ(encoded(matmul, module),
+            (std::vector<uint32_t>{7u << 16 | 0x0500u, 3, 4, 5, 0xFFFFFFFFu, 0xFFFFFFFFu, 0}));
 }
 
 TEST(Encoding, TooLongACommandIsRefusedWhole) {

@@ -50,6 +50,7 @@ class ModuleMaker {
   static Command command(Opcode opcode, std::initializer_list<uint32_t> operands) {
     Command c = make_command(op_info(opcode));
     for (const uint32_t id : operands) c.push_operand(id);
+    complete_operands(c);
     return c;
   }
   ModuleMaker& add(TapeId tape, const Command& c) {

@@ -86,8 +86,8 @@ TEST(Npy, ReadsOrdersAndVersions) {
   const std::string_view big("\x00\x01\x00\x02\x00\x03\x00\x04\xff\xfb\x00\x06", 12);
   const HostArray swapped =
       io::parse_npy(npy("{'descr': '>i2', 'fortran_order': False, 'shape': (2, 3), }", 128, big), "a");
-  EXPECT_EQ(swapped.dtype, DType::I32);
-  EXPECT_EQ(values_of<int32_t>(swapped.bytes), (std::vector<int32_t>{1, 2, 3, 4, -5, 6}));
+  EXPECT_EQ(swapped.dtype, DType::I16);
+  EXPECT_EQ(values_of<int16_t>(swapped.bytes), (std::vector<int16_t>{1, 2, 3, 4, -5, 6}));
   const std::string_view columns("\x00\x00\x00\x00\x00\x00@@\x00\x00\x80?\x00\x00\x80@\x00\x00\x00@\x00\x00\xa0@", 24);
   const HostArray fortran =
       io::parse_npy(npy("{'descr': '<f4', 'fortran_order': True, 'shape': (2, 3), }", 128, columns), "a");

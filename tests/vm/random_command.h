@@ -87,7 +87,11 @@ inline void set_random(Random& random, Command& command, const Attribute& attrib
       return set_float(command, attribute.name, random_double(random));
     case AttrType::String:
       return set_int(command, attribute.name, static_cast<int64_t>(below(random, module.strings.size())));
-    case AttrType::Body:
+    case AttrType::Body: {
+      std::vector<int64_t> words;
+      for (uint64_t n = 1 + below(random, 5); n > 0; --n) words.push_back(static_cast<uint32_t>(random()));
+      return set_list(command, attribute.name, std::move(words));
+    }
     case AttrType::IntList: {
       std::vector<int64_t> list;
       for (uint64_t n = below(random, 5); n > 0; --n) list.push_back(static_cast<int32_t>(random()));

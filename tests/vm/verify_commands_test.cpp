@@ -135,7 +135,7 @@ TEST(VerifyCommands, AParameterIsNotItsOwnGradient) {
   sgd.push_operand(std::span<const uint32_t>{});
   sgd.push_operand(lr);
   sgd.push_operand(t);
-  sgd.push_operand(std::span<const uint32_t>{});
+  complete_operands(sgd);
   m.add(main, sgd);
   EXPECT_EQ(m.mistakes(), "tape main, command 0: SGD: w is a destination and a source");
 }

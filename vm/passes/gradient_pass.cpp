@@ -239,6 +239,7 @@ Command command_of(Opcode opcode, std::initializer_list<Term> sources) {
   Command command = make_command(op_info(opcode));
   command.push_operand(kAbsent);
   for (const Term& source : sources) command.push_operand(source.id);
+  complete_operands(command);
   return command;
 }
 
