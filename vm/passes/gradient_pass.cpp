@@ -28,24 +28,10 @@ TensorId GradientPass::temporary(DType dtype, const Shape& shape) {
   return static_cast<TensorId>(module_.tensors.size() - 1);
 }
 
-namespace {
-
-/// Operands behind the last given one: absent, or empty lists.
-void complete(Command& command) {
-  while (command.ends.size() < command.op->operands().size()) {
-    if (is_list(command.op->operands()[command.ends.size()].kind))
-      command.push_operand(std::span<const uint32_t>{});
-    else
-      command.push_operand(kAbsent);
-  }
-}
-
-}  // namespace
-
 Term GradientPass::emit(Command&& command, std::optional<DType> dtype, std::optional<Shape> shape) {
   const TensorId id = temporary(dtype.value_or(DType::F32), shape.value_or(Shape{}));
   command.ids[0] = id;
-  complete(command);
+  complete_operands(command);
   std::vector<OperandType> types = types_of(command);
   types[0].dtype_known = dtype.has_value();
   types[0].shape_known = shape.has_value();
@@ -239,7 +225,6 @@ Command command_of(Opcode opcode, std::initializer_list<Term> sources) {
   Command command = make_command(op_info(opcode));
   command.push_operand(kAbsent);
   for (const Term& source : sources) command.push_operand(source.id);
-  complete_operands(command);
   return command;
 }
 
