@@ -202,6 +202,11 @@ void Assembler::read_initialiser(Scan& scan, const Name& word, Declared& declare
       (is_first ? init.a : init.b) = number(scan, context_);
     } else if (is_seed) {
       init.seed = integer(scan, context_, "seed=");
+    } else if (key.text != "link") {
+      std::string takes;
+      for (const std::string_view option : {row->first, row->second, std::string_view(row->random ? "seed" : "")})
+        if (!option.empty()) takes += fmt::format("{}{}=", takes.empty() ? "; it takes " : " ", option);
+      throw Mistake{key.text, fmt::format("{} takes no {}={}", row->name, key.text, takes), {}};
     } else {
       scan.rewind(start);
       break;

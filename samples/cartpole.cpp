@@ -51,6 +51,7 @@ class CartPole {
 /// Plays one episode in every environment; the tape remembers them.
 void play_episodes(tape::Machine& machine, tape::Prepared& act, std::mt19937_64& random) {
   std::vector<CartPole> carts;
+  carts.reserve(kEnvironments);
   for (int i = 0; i < kEnvironments; ++i) carts.emplace_back(random);
   std::array<float, kEnvironments * 4> observation{};
   std::array<float, kEnvironments> playing{};
