@@ -29,9 +29,6 @@ Broken avg_pool_grad(const Checked& c) { return c.broken("pending"); }
 Broken global_pool(const Checked& c) { return c.broken("pending"); }
 Broken upsample(const Checked& c) { return c.broken("pending"); }
 Broken upsample_grad(const Checked& c) { return c.broken("pending"); }
-Broken rope(const Checked& c) { return c.broken("pending"); }
-Broken attention(const Checked& c) { return c.broken("pending"); }
-Broken attention_grad(const Checked& c) { return c.broken("pending"); }
 Broken lstm_cell(const Checked& c) { return c.broken("pending"); }
 Broken lstm_cell_grad(const Checked& c) { return c.broken("pending"); }
 Broken gru_cell(const Checked& c) { return c.broken("pending"); }

@@ -41,9 +41,6 @@ Kernel choose_AvgPool2dGrad(Call&, const Context&) { throw Error(Code::Internal,
 Kernel choose_GlobalAvgPool(Call&, const Context&) { throw Error(Code::Internal, "pending"); }
 Kernel choose_UpsampleNearest2d(Call&, const Context&) { throw Error(Code::Internal, "pending"); }
 Kernel choose_UpsampleNearest2dGrad(Call&, const Context&) { throw Error(Code::Internal, "pending"); }
-Kernel choose_Rope(Call&, const Context&) { throw Error(Code::Internal, "pending"); }
-Kernel choose_Attention(Call&, const Context&) { throw Error(Code::Internal, "pending"); }
-Kernel choose_AttentionGrad(Call&, const Context&) { throw Error(Code::Internal, "pending"); }
 Kernel choose_LstmCell(Call&, const Context&) { throw Error(Code::Internal, "pending"); }
 Kernel choose_LstmCellGrad(Call&, const Context&) { throw Error(Code::Internal, "pending"); }
 Kernel choose_GruCell(Call&, const Context&) { throw Error(Code::Internal, "pending"); }

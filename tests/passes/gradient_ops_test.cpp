@@ -5,22 +5,11 @@
 #include <cctype>
 #include <set>
 
+#include "tests/passes/gradient_case.h"
 #include "tests/passes/support.h"
 
 namespace tape::test {
 namespace {
-
-struct Source {
-  std::string declaration;  // "a f64[2,3]"
-  double low = -2, high = 2;
-};
-struct Case {
-  std::string name;
-  std::vector<Source> sources;  // parameters, differentiated
-  std::string result;           // "y f64[2,3]"
-  std::string body;
-  std::string more;  // further declarations
-};
 
 std::string first_word(const std::string& text) {
   return text.substr(0, text.find(' '));
@@ -357,6 +346,10 @@ std::vector<Case> all_cases() {
   for (const auto& part : {unary_cases(), binary_cases(), reduction_cases(), matmul_cases(), shape_cases(),
                            index_cases(), scan_cases(), network_cases()})
     cases.insert(cases.end(), part.begin(), part.end());
+  for (const CaseList list : case_lists()) {
+    const std::vector<Case> part = list();
+    cases.insert(cases.end(), part.begin(), part.end());
+  }
   return cases;
 }
 

@@ -19,8 +19,6 @@ void MaxPool2d(Rule&) {}
 void AvgPool2d(Rule&) {}
 void GlobalAvgPool(Rule&) {}
 void UpsampleNearest2d(Rule&) {}
-void Rope(Rule&) {}
-void Attention(Rule&) {}
 void LstmCell(Rule&) {}
 void GruCell(Rule&) {}
 }
