@@ -1,4 +1,4 @@
-// Shape rules of reductions, matmul, losses, random commands and optimizers. As in infer_shapes.cpp, known destinations
+// Shape rules of reductions, matmul, random commands and optimizers. As in infer_shapes.cpp, known destinations
 // are checked and unknown ones filled in.
 #include "opcodes/infer_rules.h"
 
@@ -39,30 +39,6 @@ Broken reduced(const Checked& c, const OperandType& source, uint32_t mask, Shape
 
 std::string from(const OperandType& type) {
   return " from " + with_shape(type);
-}
-
-/// mean and sum give a scalar, none one value for each element of `rows`.
-Broken want_reduction(const Checked& c, OperandType& type, const Shape& rows) {
-  constexpr int64_t kNoReduction = 2;  // of mean|sum|none
-  const bool none = c.command.attr_int("reduction") == kNoReduction;
-  return c.want_shape(type, none ? rows : Shape{}, [&] {
-    constexpr std::string_view kNames[] = {"mean", "sum", "none"};
-    return fmt::format(" with reduction={}", kNames[c.command.attr_int("reduction")]);
-  });
-}
-
-Broken want_equal(const Checked& c, const OperandType& a, const OperandType& b) {
-  if (a.shape == b.shape) return std::nullopt;
-  return c.broken("shapes differ: {}, {}", with_shape(a), with_shape(b));
-}
-
-/// logits [..., C] and labels [...].
-Broken want_labels(const Checked& c, const OperandType& logits, const OperandType& labels) {
-  const Shape &of_logits = logits.shape, &of_labels = labels.shape;
-  bool fit = of_logits.rank() == of_labels.rank() + 1;
-  for (int axis = 0; fit && axis < of_labels.rank(); ++axis) fit = of_logits[axis] == of_labels[axis];
-  if (fit) return std::nullopt;
-  return c.broken("labels are not logits without the last axis: {}, {}", with_shape(logits), with_shape(labels));
 }
 
 Broken want_generator(const Checked& c, const OperandType& rng) {
@@ -149,31 +125,6 @@ Broken matmul(const Checked& c) {
 Broken axis_rule(const Checked& c) {
   const int64_t axis = c.command.attr_int("axis");
   return resolve_axis(axis, c.at(1).shape.rank()) ? std::nullopt : bad_axis(c, axis, c.at(1));
-}
-
-Broken cross_entropy(const Checked& c) {
-  const OperandType &logits = c.at(1), &labels = c.at(2);
-  if (Broken broken = want_labels(c, logits, labels)) return broken;
-  if (Broken broken = want_reduction(c, c.at(0), labels.shape)) return broken;
-  return c.given(3) ? c.want_same(c.at(3), labels) : std::nullopt;
-}
-
-Broken cross_entropy_grad(const Checked& c) {
-  const OperandType &logits = c.at(1), &labels = c.at(2);
-  if (Broken broken = want_labels(c, logits, labels)) return broken;
-  if (Broken broken = want_reduction(c, c.at(3), labels.shape)) return broken;
-  return c.want_same(c.at(0), logits);
-}
-
-Broken loss(const Checked& c) {
-  if (Broken broken = want_equal(c, c.at(1), c.at(2))) return broken;
-  return want_reduction(c, c.at(0), c.at(1).shape);
-}
-
-Broken loss_grad(const Checked& c) {
-  if (Broken broken = want_equal(c, c.at(1), c.at(2))) return broken;
-  if (Broken broken = want_reduction(c, c.at(3), c.at(1).shape)) return broken;
-  return c.want_same(c.at(0), c.at(1));
 }
 
 Broken dropout(const Checked& c) {

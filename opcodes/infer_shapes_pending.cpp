@@ -3,22 +3,6 @@
 namespace tape::infer_rules {
 Broken map(const Checked& c) { return c.broken("pending"); }
 Broken map_reduce(const Checked& c) { return c.broken("pending"); }
-Broken nll_loss(const Checked& c) { return c.broken("pending"); }
-Broken nll_loss_grad(const Checked& c) { return c.broken("pending"); }
-Broken causal_softmax(const Checked& c) { return c.broken("pending"); }
-Broken causal_softmax_grad(const Checked& c) { return c.broken("pending"); }
-Broken layer_norm(const Checked& c) { return c.broken("pending"); }
-Broken layer_norm_grad(const Checked& c) { return c.broken("pending"); }
-Broken layer_norm_weight_grad(const Checked& c) { return c.broken("pending"); }
-Broken rms_norm(const Checked& c) { return c.broken("pending"); }
-Broken rms_norm_grad(const Checked& c) { return c.broken("pending"); }
-Broken rms_norm_weight_grad(const Checked& c) { return c.broken("pending"); }
-Broken group_norm(const Checked& c) { return c.broken("pending"); }
-Broken group_norm_grad(const Checked& c) { return c.broken("pending"); }
-Broken group_norm_weight_grad(const Checked& c) { return c.broken("pending"); }
-Broken batch_norm(const Checked& c) { return c.broken("pending"); }
-Broken batch_norm_grad(const Checked& c) { return c.broken("pending"); }
-Broken batch_norm_weight_grad(const Checked& c) { return c.broken("pending"); }
 Broken conv(const Checked& c) { return c.broken("pending"); }
 Broken conv_input_grad(const Checked& c) { return c.broken("pending"); }
 Broken conv_weight_grad(const Checked& c) { return c.broken("pending"); }

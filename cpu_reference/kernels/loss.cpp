@@ -1,5 +1,5 @@
-// CROSS_ENTROPY, MSE_LOSS and their gradients. Row statistics and the sums over classes, rows and elements keep the
-// canonical order; labels are checked before anything is written.
+// CROSS_ENTROPY, NLL_LOSS and their gradients. Row statistics and the sums over classes and rows keep the canonical
+// order; labels are checked before anything is written.
 #include <fmt/format.h>
 
 #include <cstring>
@@ -34,15 +34,14 @@ int64_t label_at(const Call& call, int64_t row) {
 
 /// Faults at the first label that names no class; returns how many rows count.
 template <class I>
-int64_t check_labels(const Call& call, const CrossEntropyPlan& p) {
-  const I* labels = call.operand(2).as<I>();
+int64_t check_labels(const View& view, const CrossEntropyPlan& p) {
+  const I* labels = view.as<I>();
   int64_t counted = 0;
   for (int64_t row = 0; row < p.rows; ++row) {
     const auto label = static_cast<int64_t>(labels[row]);
     if (label == p.ignore) continue;
     if (label < 0 || label >= p.classes)
-      throw Fault(
-          fmt::format("label {} at {} is outside [0,{})", label, element_name(call.operand(2), row), p.classes));
+      throw Fault(fmt::format("label {} at {} is outside [0,{})", label, element_name(view, row), p.classes));
     ++counted;
   }
   return counted;
@@ -99,7 +98,7 @@ struct CrossEntropyOp {
 
   static void run(const Call& call, Context& context) {
     const CrossEntropyPlan p = plan_of(call);
-    const int64_t counted = check_labels<I>(call, p);
+    const int64_t counted = check_labels<I>(call.operand(2), p);
     D* dst = call.operand(0).as<D>();
     const int64_t grain = std::max<int64_t>(1, kGrain / std::max<int64_t>(1, p.classes));
     if (p.reduction == kNone) {
@@ -155,7 +154,7 @@ struct CrossEntropyGradOp {
 
   static void run(const Call& call, Context& context) {
     const CrossEntropyPlan p = plan_of(call);
-    const int64_t counted = check_labels<I>(call, p);
+    const int64_t counted = check_labels<I>(call.operand(2), p);
     const int64_t grain = std::max<int64_t>(1, kGrain / std::max<int64_t>(1, p.classes));
     context.pool->for_range(p.rows, grain, [&](int64_t begin, int64_t end) {
       for (int64_t row = begin; row < end; ++row) row_gradient(call, p, row, counted);
@@ -184,62 +183,72 @@ void prepare_cross_entropy(Call& call) {
                                                         : smoothing};
 }
 
-// ---- mean squared error ----
+// ---- negative log-likelihood ----
 
-template <class T, class D>
-struct MseLossOp {
+/// ints: rows, classes, lanes, reduction, ignore_index. Ignored rows count as +0.
+template <class T, class D, class I>
+struct NllLossOp {
   using Acc = Accumulator<T>;
   static void run(const Call& call, Context& context) {
-    const T* a = call.operand(1).as<T>();
-    const T* b = call.operand(2).as<T>();
+    const CrossEntropyPlan p = plan_of(call);
+    const int64_t counted = check_labels<I>(call.operand(2), p);
+    const T* x = call.operand(1).as<T>();
+    const I* labels = call.operand(2).as<I>();
     D* dst = call.operand(0).as<D>();
-    const int64_t n = call.operand(1).elements;
-    if (call.ints[1] == kNone) {
-      context.pool->for_range(n, kGrain, [&](int64_t begin, int64_t end) {
-        for (int64_t i = begin; i < end; ++i) {
-          const Acc d = load(a[i]) - load(b[i]);
-          dst[i] = static_cast<D>(d * d);
-        }
+    const auto loss = [x, labels, p](int64_t row) {
+      const auto label = static_cast<int64_t>(labels[row]);
+      return label == p.ignore ? Acc{} : -load(x[row * p.classes + label]);
+    };
+    if (p.reduction == kNone) {
+      context.pool->for_range(p.rows, kGrain, [&](int64_t begin, int64_t end) {
+        for (int64_t row = begin; row < end; ++row) dst[row] = static_cast<D>(loss(row));
       });
       return;
     }
-    const auto take = [a, b](Acc acc, int64_t i, int64_t) {
-      const Acc d = load(a[i]) - load(b[i]);
-      return fused(d, d, acc);
-    };
     Acc total{};
-    if (n != 0)
-      canonical::reduce<canonical::Sum<Acc>, 1>(last_axis(n, call.ints[0]), 0, 0, 1, take, &total, context.pool);
-    dst[0] = static_cast<D>(call.ints[1] == kMean ? total / static_cast<Acc>(n) : total);
+    const auto take = [loss](Acc acc, int64_t row, int64_t) { return acc + loss(row); };
+    if (p.rows != 0)
+      canonical::reduce<canonical::Sum<Acc>, 1>(last_axis(p.rows, p.lanes), 0, 0, 1, take, &total, context.pool);
+    dst[0] = static_cast<D>(p.reduction == kMean ? total / static_cast<Acc>(counted) : total);
   }
 };
 
-/// (2 (a - b)) * scale, scale = g, or g / n rounded first.
-template <class T, class G>
-struct MseLossGradOp {
+/// -g, or -(g / rows that count), at the label.
+template <class T, class G, class I>
+struct NllLossGradOp {
   using Acc = Accumulator<T>;
   static void run(const Call& call, Context& context) {
-    const T* a = call.operand(1).as<T>();
-    const T* b = call.operand(2).as<T>();
-    const G* g = call.operand(3).as<G>();
-    T* dst = call.operand(0).as<T>();
-    const int64_t n = call.operand(1).elements;
-    if (n == 0) return;
-    const bool each = call.ints[1] == kNone;
-    auto scale = static_cast<Acc>(g[0]);
-    if (call.ints[1] == kMean) scale /= static_cast<Acc>(n);
-    context.pool->for_range(n, kGrain, [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) {
-        const Acc twice = Acc{2} * (load(a[i]) - load(b[i]));
-        store(dst[i], twice * (each ? static_cast<Acc>(g[i]) : scale), call.accumulate);
+    const CrossEntropyPlan p = plan_of(call);
+    const int64_t counted = check_labels<I>(call.operand(1), p);
+    const I* labels = call.operand(1).as<I>();
+    const G* g = call.operand(2).as<G>();
+    const int64_t grain = std::max<int64_t>(1, kGrain / std::max<int64_t>(1, p.classes));
+    context.pool->for_range(p.rows, grain, [&](int64_t begin, int64_t end) {
+      for (int64_t row = begin; row < end; ++row) {
+        T* dst = call.operand(0).as<T>() + row * p.classes;
+        const auto label = static_cast<int64_t>(labels[row]);
+        auto scale = static_cast<Acc>(g[p.reduction == kNone ? row : 0]);
+        if (p.reduction == kMean) scale /= static_cast<Acc>(counted);
+        for (int64_t j = 0; j < p.classes; ++j)
+          store(dst[j], j == label && label != p.ignore ? -scale : Acc{}, call.accumulate);
       }
     });
   }
 };
 
-void prepare_mse(Call& call) {
+template <class T, class D>
+using NllLoss32 = NllLossOp<T, D, int32_t>;
+template <class T, class D>
+using NllLoss64 = NllLossOp<T, D, int64_t>;
+template <class T, class D>
+using NllLossGrad32 = NllLossGradOp<T, D, int32_t>;
+template <class T, class D>
+using NllLossGrad64 = NllLossGradOp<T, D, int64_t>;
+
+void prepare_nll(Call& call, const View& logp, const View& labels) {
   require_dense(call);
-  call.ints = {canonical::lanes_of(call.operand(1).dtype), call.command->attr_int("reduction")};
+  call.ints = {labels.elements, logp.shape[logp.shape.rank() - 1], canonical::lanes_of(logp.dtype),
+               call.command->attr_int("reduction"), call.command->attr_int("ignore_index")};
 }
 
 }  // namespace
@@ -256,13 +265,17 @@ Kernel choose_CrossEntropyGrad(Call& call, const Context&) {
   return call.operand(2).storage == DType::I32 ? choose_wide_float<CrossEntropyGrad32>(source, upstream)
                                                : choose_wide_float<CrossEntropyGrad64>(source, upstream);
 }
-Kernel choose_MseLoss(Call& call, const Context&) {
-  prepare_mse(call);
-  return choose_wide_float<MseLossOp>(call.operand(1).storage, call.operand(0).storage);
+Kernel choose_NllLoss(Call& call, const Context&) {
+  prepare_nll(call, call.operand(1), call.operand(2));
+  const DType source = call.operand(1).storage, destination = call.operand(0).storage;
+  return call.operand(2).storage == DType::I32 ? choose_wide_float<NllLoss32>(source, destination)
+                                               : choose_wide_float<NllLoss64>(source, destination);
 }
-Kernel choose_MseLossGrad(Call& call, const Context&) {
-  prepare_mse(call);
-  return choose_wide_float<MseLossGradOp>(call.operand(1).storage, call.operand(3).storage);
+Kernel choose_NllLossGrad(Call& call, const Context&) {
+  prepare_nll(call, call.operand(0), call.operand(1));
+  const DType result = call.operand(0).storage, upstream = call.operand(2).storage;
+  return call.operand(1).storage == DType::I32 ? choose_wide_float<NllLossGrad32>(result, upstream)
+                                               : choose_wide_float<NllLossGrad64>(result, upstream);
 }
 
 }  // namespace tape::cpu

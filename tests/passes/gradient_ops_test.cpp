@@ -332,12 +332,6 @@ std::vector<Case> network_cases() {
        ".rng noise seed=5\n.local seed i64[2]\n"},
       {"DROPOUT_GRAD", {{"a f64[4]"}}, "y f64[4]", "  DROPOUT_GRAD y, m, a, p=0.25\n", ".input m bool[4] = 1 0 1 1\n"},
   };
-  for (const std::string reduction : {"mean", "sum", "none"})
-    cases.push_back({"MSE_LOSS " + reduction,
-                     {{"a f64[2,3]"}, {"c f64[2,3]"}},
-                     reduction == "none" ? "y f64[2,3]" : "y f64[]",
-                     "  MSE_LOSS y, a, c, reduction=" + reduction + "\n",
-                     ""});
   return cases;
 }
 

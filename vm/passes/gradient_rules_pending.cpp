@@ -3,16 +3,6 @@
 namespace tape::gradient_rules {
 void Map(Rule&) {}
 void MapReduce(Rule&) {}
-void NllLoss(Rule&) {}
-void MaeLoss(Rule&) {}
-void BceLoss(Rule&) {}
-void BceLogitsLoss(Rule&) {}
-void HuberLoss(Rule&) {}
-void CausalSoftmax(Rule&) {}
-void LayerNorm(Rule&) {}
-void RmsNorm(Rule&) {}
-void GroupNorm(Rule&) {}
-void BatchNorm(Rule&) {}
 void Conv(Rule&) {}
 void ConvTranspose2d(Rule&) {}
 void MaxPool2d(Rule&) {}
