@@ -1,7 +1,7 @@
-"""Golden tapes of SOFTMAX, LOG_SOFTMAX, CROSS_ENTROPY, MSE_LOSS, their gradients, and CLIP_NORM, in float64 NumPy and
+"""Golden tapes of SOFTMAX, LOG_SOFTMAX, the losses, their gradients, and CLIP_NORM, in float64 NumPy and
 SciPy on the inputs as their dtype holds them."""
 import numpy as np
-from scipy.special import logsumexp, softmax
+from scipy.special import expit, logsumexp, softmax
 
 from golden import FLOATS, Golden, cast, literals, shape_text
 
@@ -271,6 +271,155 @@ def mse():
     grad.write()
 
 
+def softplus(x):
+    return np.logaddexp(0, x)
+
+
+def bce(a, b):
+    return -(b * np.maximum(np.log(a), -100) + (1 - b) * np.maximum(np.log1p(-a), -100))
+
+
+def huber(a, b, delta):
+    d = np.abs(a - b)
+    return np.where(d <= delta, d * d / 2, delta * (d - delta / 2))
+
+
+# Of a, b and delta: the loss, and its slope by a.
+PAIRS = {
+    "MAE_LOSS": (lambda a, b, _: np.abs(a - b), lambda a, b, _: np.sign(a - b)),
+    "BCE_LOSS": (lambda a, b, _: bce(a, b), lambda a, b, _: (a - b) / np.maximum(a * (1 - a), 1e-12)),
+    "BCE_LOGITS_LOSS": (lambda a, b, _: np.maximum(a, 0) - a * b + softplus(-np.abs(a)), lambda a, b, _: expit(a) - b),
+    "HUBER_LOSS": (huber, lambda a, b, delta: np.where(np.isnan(a - b), np.nan, np.clip(a - b, -delta, delta))),
+}
+
+
+def pair(mnemonic, about, about_grad, draw, odd):
+    """A loss of two equal tensors: draw(shape, dtype) makes a source, `odd` are pairs of special values."""
+    name = mnemonic.lower()
+    g, grad = Golden(name, f"{name}: {about}"), Golden(f"{name}_grad", f"{name}_grad: {about_grad}")
+    value, slope = PAIRS[mnemonic]
+    case = 0
+
+    def one(a, b, dtype, reduction, out=None, before=None, delta=None):
+        out = out or dtype
+        losses = quiet(value, f64(a), f64(b), delta or 1)
+        wanted = {"mean": quiet(np.mean, losses) if losses.size else np.nan, "sum": quiet(np.sum, losses), "none": losses}[reduction]
+        text = (f", reduction={reduction}" if reduction != "mean" else "") + (f", delta={delta}" if delta else "")
+        y = g.fresh("y")
+        g.add(f"{mnemonic} {y}, {g.input(a, dtype)}, {g.input(b, dtype)}{text}" + (f", dtype={out}" if out != dtype else ""))
+        g.expect(y, quiet(cast, wanted, out), out, "~")
+        up = cast(rng.integers(-6, 7, losses.shape if reduction == "none" else ()) / 4, out)
+        scale = f64(up) / losses.size if reduction == "mean" and losses.size else f64(up)
+        wanted = quiet(np.multiply, quiet(slope, f64(a), f64(b), delta or 1), scale)
+        names = f"{grad.input(a, dtype)}, {grad.input(b, dtype)}, {grad.input(up, out)}{text}"
+        if before is None:
+            d = grad.fresh("d")
+            grad.add(f"{mnemonic}_GRAD {d}, {names}")
+        else:
+            start = cast(np.full(a.shape, before), dtype)
+            d = grad.declare("state", start, dtype)
+            grad.add(f"{mnemonic}_GRAD {d}, {names}, acc=1")
+            wanted = f64(start) + wanted
+        grad.expect(d, quiet(cast, wanted, dtype), dtype, "~")
+
+    for shape in [(), (1,), (7,), (33,), (1025,), (2, 3, 4), (2, 1, 3, 2, 2), (0,), (2, 0)]:
+        for reduction in REDUCTIONS:
+            dtype = FLOATS[case % 4] if np.prod(shape) < 256 else "f32"
+            one(draw(shape, dtype), draw(shape, dtype), dtype, reduction, before=None if case % 3 else 1,
+                delta=(None, 0.75)[case % 2] if mnemonic == "HUBER_LOSS" else None)
+            case += 1
+    for dtype in FLOATS:
+        for reduction in REDUCTIONS:
+            one(draw((3, 4), dtype), draw((3, 4), dtype), dtype, reduction)
+            if dtype in HALVES:
+                one(draw((3, 4), dtype), draw((3, 4), dtype), dtype, reduction, out="f32")
+        a, b = np.transpose(odd)
+        one(quiet(cast, a, dtype), quiet(cast, b, dtype), dtype, "none")
+    g.write()
+    grad.write()
+
+
+def pairs():
+    def coarse(shape, dtype):
+        return cast(rng.integers(-12, 13, shape) / 4, dtype)
+
+    def probability(shape, dtype):
+        return cast(np.round(rng.uniform(0.02, 0.98, shape), 2), dtype)
+
+    inf, nan = np.inf, np.nan
+    pair("MAE_LOSS", "|a - b|: mean, sum, or every one", "sign(a - b) g, 0 where a = b", coarse,
+         [(1, 1), (-2, -2), (inf, 1), (1, inf), (nan, 0), (0, nan), (-0.0, 0)])
+    pair("BCE_LOSS", "-(b log a + (1 - b) log(1 - a)), logarithms not below -100", "(a - b) / max(a (1 - a), 1e-12) g",
+         probability, [(0, 0), (1, 1), (0, 1), (1, 0), (0.5, 0.25), (nan, 0.5), (0.5, nan), (-1, 0), (2, 1), (1e-30, 0.5)])
+    pair("BCE_LOGITS_LOSS", "max(a, 0) - a b + log(1 + e^-|a|)", "(sigmoid(a) - b) g", coarse,
+         [(0, 0.5), (300, 0), (300, 1), (-300, 0), (-300, 1), (inf, 0), (-inf, 0), (nan, 1), (1, nan)])
+    pair("HUBER_LOSS", "d^2 / 2 up to delta, then delta (|d| - delta / 2)", "d limited to [-delta, delta], times g", coarse,
+         [(1, 1), (1, 0), (2, 1), (0, 1.25), (inf, 0), (0, inf), (nan, 1)])
+
+
+def nll():
+    g = Golden("nll_loss", "nll_loss: -logp at the label: the mean over the rows that count, sum, or one a row; ignored rows are 0")
+    grad = Golden("nll_loss_grad", "nll_loss_grad: -g at the label, over the rows that count for the mean; 0 elsewhere")
+    case = 0
+
+    def one(x, labels, dtype, index, reduction, ignore=-100, out=None, before=None):
+        out = out or dtype
+        taken = np.take_along_axis(f64(x), np.where(labels == ignore, 0, labels)[..., None], -1)[..., 0] if x.size else np.zeros(labels.shape)
+        losses = np.where(labels == ignore, 0.0, -taken)
+        text = attributes(reduction, ignore, 0)
+        y = g.fresh("y")
+        g.add(f"NLL_LOSS {y}, {g.input(x, dtype)}, {g.input(labels, index)}{text}" + (f", dtype={out}" if out != dtype else ""))
+        g.expect(y, quiet(cast, reduced(losses, labels, ignore, reduction), out), out, "~")
+        up = cast(rng.integers(-6, 7, losses.shape if reduction == "none" else ()) / 4, out)
+        scale = f64(up)[..., None] if reduction == "none" else f64(up)
+        if reduction == "mean":
+            scale = quiet(np.divide, scale, np.sum(labels != ignore))
+        hot = (np.arange(x.shape[-1]) == labels[..., None]) & (labels != ignore)[..., None]
+        wanted = np.where(hot, -scale, 0.0)
+        names = f"{grad.input(labels, index)}, {grad.input(up, out)}{text}"
+        if before is None:
+            d = grad.fresh("d")
+            grad.lines.append(f".local {d} {dtype}{shape_text(x.shape)}")
+            grad.add(f"NLL_LOSS_GRAD {d}, {names}")
+        else:
+            start = cast(np.full(x.shape, before), dtype)
+            d = grad.declare("state", start, dtype)
+            grad.add(f"NLL_LOSS_GRAD {d}, {names}, acc=1")
+            wanted = f64(start) + wanted
+        grad.expect(d, quiet(cast, wanted, dtype), dtype, "~")
+
+    for shape in [(1, 1), (3, 2), (5, 10), (300, 3), (7,), (2, 3, 4), (2, 1, 3, 5), (0, 3), (2, 0, 3)]:
+        for reduction in REDUCTIONS:
+            dtype, index, ignore = FLOATS[case % 4], ("i32", "i64")[case % 2], (-100, 0, 1)[case % 3]
+            dtype = dtype if np.prod(shape) < 256 else "f32"
+            one(-np.abs(values(shape, dtype)), labels_for(shape, ignore if case % 2 else 0, 3 if case % 4 < 2 else 0), dtype,
+                index, reduction, ignore, before=1 if case % 5 == 0 else None)
+            case += 1
+    for dtype in FLOATS:
+        for reduction in REDUCTIONS:
+            one(-np.abs(values((4, 5), dtype)), labels_for((4, 5), -100, 2), dtype, "i32", reduction)
+            if dtype in HALVES:
+                one(-np.abs(values((4, 5), dtype)), labels_for((4, 5), -100, 2), dtype, "i64", reduction, out="f32")
+        rows = quiet(cast, [[-np.inf, np.nan, 0], [np.nan, -1, -2], [-np.inf, -1, -np.inf]], dtype)
+        one(rows, np.array([0, 1, 9]), dtype, "i32", "none", ignore=9)
+    for reduction in REDUCTIONS:
+        one(values((3, 4), "f32"), np.full((3,), 7), "f32", "i32", reduction, ignore=7)
+    g.write()
+    grad.write()
+    for kind in ("", "_grad"):
+        fault = Golden(f"nll_loss{kind}-fault", f"nll_loss{kind}: a bad label faults before anything is written")
+        fault.lines += [".input labels i32[2, 2] = 2 -100 0 3"]
+        if kind:
+            fault.lines += [".input g f32[] = 1", ".state d f32[2, 2, 3] = 1 2 3 4 5 6 7 8 9 10 11 12"]
+            fault.add("NLL_LOSS_GRAD d, labels, g")
+        else:
+            fault.lines += [".input logp f32[2, 2, 3] = -1 -2 -3 -4 -5 -6 -7 -8 -9 -1 -2 -3", ".state d f32[] = 5"]
+            fault.add("NLL_LOSS d, logp, labels")
+        fault.expect_fault(f"NLL_LOSS{kind.upper()}", "label 3 at labels[1,1] is outside [0,3)")
+        fault.expect("d", range(1, 13) if kind else [5], "f32")
+        fault.write()
+
+
 def clip_norm():
     g = Golden("clip_norm", "clip_norm: one 2-norm over tensors of any float dtype; larger than c is scaled by c / norm")
 
@@ -314,3 +463,5 @@ cross_entropy()
 bad_labels()
 mse()
 clip_norm()
+nll()
+pairs()
