@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <filesystem>
-#include <fstream>
 
 #include "assembler/assembly.h"
 #include "vm/error.h"
@@ -19,19 +18,6 @@ int hex_digit(char c) {
   if (c >= '0' && c <= '9') return c - '0';
   if (c >= 'a' && c <= 'f') return c - 'a' + 10;
   return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
-}
-
-/// `size` bytes of a file from an offset; nullopt when it has not that many.
-std::optional<std::vector<std::byte>> read_slice(const std::string& path, uint64_t offset, uint64_t size) {
-  std::ifstream stream(path, std::ios::binary | std::ios::ate);
-  if (!stream) return std::nullopt;
-  const auto end = static_cast<uint64_t>(stream.tellg());
-  if (offset > end || size > end - offset) return std::nullopt;
-  std::vector<std::byte> bytes(size);
-  stream.seekg(static_cast<std::streamoff>(offset));
-  stream.read(reinterpret_cast<char*>(bytes.data()), static_cast<std::streamsize>(size));
-  if (!stream) return std::nullopt;
-  return bytes;
 }
 
 }  // namespace
@@ -98,16 +84,19 @@ std::vector<std::byte> Assembler::file_values(Scan& scan, const Here& here, DTyp
     const int64_t offset = integer(scan, context_, "the offset");
     const std::string path = checked_path(spec, folder, options_.include_root, scan.since(start));
     const auto size = static_cast<uint64_t>(shape.checked_elements().value_or(0)) * size_of(dtype);
-    if (auto bytes = offset < 0 ? std::nullopt : read_slice(path, static_cast<uint64_t>(offset), size)) return *bytes;
-    throw Mistake{scan.since(start), fmt::format("{} does not hold {} bytes at {}", path, size, offset), {}};
+    if (offset < 0) throw Mistake{scan.since(start), fmt::format("the offset {} is negative", offset), {}};
+    try {
+      return io::read_range(path, static_cast<uint64_t>(offset), size);
+    } catch (const Error& error) {
+      throw Mistake{scan.since(start), error.what(), {}};
+    }
   }
   const std::string_view token = scan.since(start);
-  const size_t colon = spec.rfind(':');
-  const bool keyed = colon != std::string_view::npos && spec.substr(0, colon).find('.') != std::string_view::npos;
-  const std::string path = checked_path(keyed ? spec.substr(0, colon) : spec, folder, options_.include_root, token);
+  const auto [archive, key] = io::split_archive(std::string(spec));
+  const std::string path = checked_path(archive.empty() ? spec : archive, folder, options_.include_root, token);
   if (!std::filesystem::exists(path)) throw Mistake{token, fmt::format("cannot read {}", spec), {}};
   try {
-    const HostArray array = io::read_array(keyed ? path + std::string(spec.substr(colon)) : path);
+    const HostArray array = io::read_array(archive.empty() ? path : path + ":" + key);
     if (array.shape != shape)
       throw Mistake{token, fmt::format("{} is {}, the file has {}", what, shape.text(), array.shape.text()), {}};
     return convert_input(array, dtype, std::string(what)).bytes;

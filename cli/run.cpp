@@ -53,6 +53,14 @@ std::vector<Named> named_options(const Arguments& arguments, const char* option)
   return result;
 }
 
+/// An archive without a key takes the name, without its tape, as the key.
+std::vector<Named> output_options(const Arguments& arguments) {
+  std::vector<Named> result = named_options(arguments, "out");
+  for (Named& output : result)
+    if (io::is_archive(output.spec)) output.spec += ":" + output.name.substr(output.name.find(':') + 1);
+  return result;
+}
+
 std::vector<Expected> expected_options(const Arguments& arguments) {
   std::vector<Expected> result;
   for (const Named& named : named_options(arguments, "expect")) {
@@ -88,7 +96,7 @@ class Run {
   explicit Run(const Arguments& arguments)
       : arguments_(arguments),
         inputs_(named_options(arguments, "in")),
-        outputs_(named_options(arguments, "out")),
+        outputs_(output_options(arguments)),
         expected_(expected_options(arguments)),
         logged_(log_options(arguments)),
         seed_(arguments.number<int64_t>("seed", 0)) {
@@ -107,7 +115,8 @@ class Run {
         !repeat.empty() && repeat.size() < 19 && repeat.find_first_not_of("0123456789") == std::string::npos;
     if (!digits && repeat != "epoch") usage_error(fmt::format("--repeat wants a number or epoch, got `{}`", repeat));
     const std::string save = arguments.text("save");
-    if (!save.empty() && !save.ends_with(".npz")) usage_error(fmt::format("--save writes .npz, not {}", save));
+    if (!save.empty() && !io::is_archive(save))
+      usage_error(fmt::format("--save writes .npz or .safetensors, not {}", save));
     const std::string backend = arguments.text("backend", "auto");
     if (backend == "cuda") static_cast<void>(open_backend(backend));
   }
@@ -239,7 +248,7 @@ class Run {
     const std::vector<TensorInfo> tensors = machine_->tensors();
     for (const TensorInfo& tensor : tensors)
       if (is_saved(tensor)) known.emplace_back(tensor.name);
-    const io::NamedArrays arrays = io::read_npz(path);
+    const io::NamedArrays arrays = io::read_arrays(path);
     std::string mistakes;
     for (const auto& [name, array] : arrays) {
       given_.push_back(name);
@@ -263,12 +272,21 @@ class Run {
 
   /// Refuses what could not be written in the end, before anything is played.
   void want_outputs() {
-    for (const Named& output : outputs_) Outputs::want_writable(output.spec);
+    const auto want_dtype = [](const std::string& option, DType dtype, const std::string& spec) {
+      const std::string archive = io::split_archive(spec).first;
+      if (dtype == DType::BF16 && spec != "-" && !spec.ends_with(".safetensors") && !archive.ends_with(".safetensors"))
+        usage_error(fmt::format("{} is bf16, which {} cannot hold; .safetensors can", option,
+                                spec.ends_with(".npy") ? ".npy" : ".npz"));
+    };
+    for (const Named& output : outputs_) {
+      Outputs::want_writable(output.spec);
+      want_dtype("--out " + output.given, dtype_of(output.name), output.spec);
+    }
     if (!arguments_.has("save")) return;
-    io::want_writable(arguments_.text("save"));
+    const std::string save = arguments_.text("save");
+    io::want_writable(save);
     for (const TensorInfo& tensor : machine_->tensors())
-      if (is_saved(tensor) && tensor.dtype == DType::BF16)
-        usage_error(fmt::format("--save: {} is bf16, which .npz cannot hold", tensor.name));
+      if (is_saved(tensor)) want_dtype("--save: " + tensor.name, tensor.dtype, save);
   }
 
   void bind_inputs() {
@@ -409,6 +427,11 @@ class Run {
     return machine_->retrieve(name);
   }
 
+  [[nodiscard]] DType dtype_of(const std::string& name) const {
+    const uint32_t sink = name.find(':') == std::string::npos ? module().find_sink(name) : kNone;
+    return sink != kNone ? module().sinks[sink].dtype : declaration(name).dtype;
+  }
+
   /// Dtype and shape of what `name` will be.
   [[nodiscard]] const Tensor& declaration(const std::string& name) const {
     const size_t colon = name.find(':');
@@ -526,7 +549,7 @@ class Run {
     io::NamedArrays arrays;
     for (const TensorInfo& tensor : machine_->tensors())
       if (is_saved(tensor)) arrays.emplace_back(tensor.name, machine_->retrieve(tensor.name));
-    io::write_npz(arguments_.text("save"), arrays);
+    io::write_arrays(arguments_.text("save"), arrays);
   }
 
   const Arguments& arguments_;
@@ -557,16 +580,19 @@ void run_options(po::options_description& options) {
   };
   options.add_options()("backend", text("auto|cpu|cpu64|cuda"), "what plays it")(
       "in", list("NAME=SPEC"),
-      "fill an input, parameter, state or stream column (SPEC: file.npy, file.npz:key, "
+      "fill an input, parameter, state or stream column (SPEC: file.npy, file.npz:key, file.safetensors:key, "
       "'2x3xf32=1 2 3 4 5 6', 2x3xf32=@file.npy, random[:normal|uniform|integers], zeros, -)")(
-      "out", list("[TAPE:]NAME=SPEC"), "hand out a tensor or sink: - prints, file.npy, file.npz:key")(
+      "out", list("[TAPE:]NAME=SPEC"),
+      "hand out a tensor or sink: - prints, file.npy, file.npz[:key], file.safetensors[:key]")(
       "expect", list("NAME=SPEC[,atol=,rtol=]"), "compare; 1 when they differ")(
       "with", list("OTHER"), "another module whose tensors this one names .extern, or the other way round")(
       "repeat", text("N|epoch"), "how often; epoch: once through the stream")(
-      "seed", po::value<int64_t>()->value_name("S"), "added to every seed=")(
-      "set", list("CONST=V"), "value of a .const")("load", text("FILE.npz"), "parameters and state by name")(
-      "partial", po::bool_switch(), "--load may miss or have names")(
-      "save", text("FILE.npz"), "parameters and all state by name, cursors and generators included")(
+      "seed", po::value<int64_t>()->value_name("S"), "added to every seed=")("set", list("CONST=V"),
+                                                                             "value of a .const")(
+      "load", text("FILE"), "parameters and state by name from .npz or .safetensors")("partial", po::bool_switch(),
+                                                                                      "--load may miss or have names")(
+      "save", text("FILE"),
+      "parameters and all state by name to .npz or .safetensors, cursors and generators included")(
       "log", list("NAME[,every=K]"), "print a scalar while it runs")(
       "order", text("fast|canonical"), "canonical: MATMUL in the order the card's own kernels use")(
       "threads", po::value<int64_t>()->value_name("N"), "workers; bits do not depend on it")(

@@ -140,13 +140,6 @@ bool all_numbers(const std::string& text) {
   return !words.empty() && std::all_of(words.begin(), words.end(), is_number);
 }
 
-/// Splits "file.npz:key".
-std::pair<std::string, std::string> archive_spec(const std::string& spec) {
-  const size_t at = spec.rfind(".npz:");
-  if (at == std::string::npos) return {};
-  return {spec.substr(0, at + 4), spec.substr(at + 5)};
-}
-
 }  // namespace
 
 std::string Wanted::text() const {
@@ -183,41 +176,41 @@ HostArray read_spec(const std::string& spec, const Wanted& wanted) {
     return fitted(std::move(array), wanted);
   }
   if (all_numbers(spec) && !wanted.rows) return parse_values(spec, wanted.dtype, wanted.shape, wanted.name);
-  if (spec.find(".safetensors") != std::string::npos)
-    usage_error(fmt::format("{}: .safetensors is not read by this build; .npy and .npz are", wanted.name));
   if (const auto words = words_of(spec); words.size() > 1 && is_number(words[0]) && !std::filesystem::exists(spec))
     usage_error(fmt::format("{}: `{}` is neither values nor a file", wanted.name, spec));
   return fitted(io::read_array(spec), wanted);
 }
 
 void Outputs::check(const std::string& name, const std::string& spec) {
-  if (spec == "-" || spec.ends_with(".npy") || !archive_spec(spec).second.empty()) return;
-  usage_error(fmt::format("--out {}={}: an output is -, file.npy or file.npz:key", name, spec));
+  if (spec == "-" || spec.ends_with(".npy") || !io::split_archive(spec).second.empty()) return;
+  usage_error(
+      fmt::format("--out {}={}: an output is -, file.npy, file.npz[:key] or file.safetensors[:key]", name, spec));
 }
 
 void Outputs::want_writable(const std::string& spec) {
   if (spec == "-") return;
-  const std::string archive = archive_spec(spec).first;
+  const std::string archive = io::split_archive(spec).first;
   io::want_writable(archive.empty() ? spec : archive);
 }
 
 void Outputs::add(const std::string& name, const std::string& spec, HostArray array) {
-  const auto [archive, key] = archive_spec(spec);
+  const auto [archive, key] = io::split_archive(spec);
   if (spec == "-") {
     printed_.emplace_back(name, std::move(array));
   } else if (archive.empty()) {
     npy_.emplace_back(spec, std::move(array));
   } else {
-    const auto at =
-        std::find_if(npz_.begin(), npz_.end(), [&, &file = archive](const auto& item) { return item.first == file; });
-    io::NamedArrays& arrays = at == npz_.end() ? npz_.emplace_back(archive, io::NamedArrays{}).second : at->second;
+    const auto at = std::find_if(archives_.begin(), archives_.end(),
+                                 [&, &file = archive](const auto& item) { return item.first == file; });
+    io::NamedArrays& arrays =
+        at == archives_.end() ? archives_.emplace_back(archive, io::NamedArrays{}).second : at->second;
     arrays.emplace_back(key, std::move(array));
   }
 }
 
 void Outputs::write(nlohmann::json* json) const {
   for (const auto& [path, array] : npy_) io::write_npy(path, array);
-  for (const auto& [path, arrays] : npz_) io::write_npz(path, arrays);
+  for (const auto& [path, arrays] : archives_) io::write_arrays(path, arrays);
   for (const auto& [name, array] : printed_) {
     if (json != nullptr)
       (*json)[name] = array_json(array);

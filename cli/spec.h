@@ -1,5 +1,5 @@
-// SPEC of --in, --out and --expect: file.npy, file.npz:key, 2x3xf32=1 2 3 4 5 6, 2x3xf32=@file.npy,
-// random[:normal|uniform|integers], zeros, - (stdin as .npy, or print).
+// SPEC of --in, --out and --expect: file.npy, file.npz:key, file.safetensors:key, 2x3xf32=1 2 3 4 5 6,
+// 2x3xf32=@file.npy, random[:normal|uniform|integers], zeros, - (stdin as .npy, or print).
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -42,7 +42,7 @@ class Outputs {
  private:
   std::vector<std::pair<std::string, HostArray>> printed_;
   std::vector<std::pair<std::string, HostArray>> npy_;
-  std::vector<std::pair<std::string, io::NamedArrays>> npz_;
+  std::vector<std::pair<std::string, io::NamedArrays>> archives_;
 };
 
 /// "x f32[2] = 1 2", one line a row of the last axis for rank 2 and more.

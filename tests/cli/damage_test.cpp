@@ -135,6 +135,9 @@ TEST(Outputs, PlacesThatCannotBeWrittenAreRefusedBeforeTheRun) {
   }
   folder.write("half.tape", ".param w bf16[2] ones\n.tape main\n  ADD w, w, 1\n.end\n");
   expect_refused(folder, "run half.tape --repeat 1000000000 --save OUT.npz", 2, "--save: w is bf16");
+  for (const char* out : {"OUT.npy", "OUT.npz:w", "OUT.npz"})
+    expect_refused(folder, "run half.tape --repeat 1000000000 --out w=" + std::string(out), 2, "--out w is bf16");
+  EXPECT_EQ(run_tape(folder, "run half.tape -q --save w.safetensors --out w=v.safetensors").code, 0);
 }
 
 TEST(Load, EveryMistakeOfAFileIsReported) {
@@ -181,6 +184,8 @@ TEST(Options, NothingIsGivenTwice) {
       {"run - --in a=- --in b=zeros < f.tape", "standard input, which can be read once only"},
       {"run f.tape --in a=zeros --in b=zeros --out c=OUT.npy --out a=OUT.npy", "two outputs go to OUT.npy"},
       {"run f.tape --in a=zeros --in b=zeros --out c=OUT.npz:k --out a=OUT.npz:k", "two outputs go to OUT.npz:k"},
+      {"run f.tape --in a=zeros --in b=zeros --out a=OUT.safetensors --out b=OUT.safetensors:a",
+       "two outputs go to OUT.safetensors:a"},
       {"run f.tape --in a=zeros --in b=zeros --save OUT.npz --out a=OUT.npz:k", "--save and --out both write OUT.npz"},
       {"run f.tape --in a=zeros --in b=zeros --threads -1", "--threads is 0 (all processors) to 4096, not -1"},
       {"asm f.tape -o ./f.tape", "-o names the text itself"},

@@ -125,12 +125,11 @@ TEST(Run, NamesTensorWantedAndGot) {
       {"--in b=3xf32='1 2 x'", "b: `x` is not a number"},
       {"--in b=2xf32=@d.npy", "b: d.npy holds f64[3], not f32[2]"},
       {"--in b=random:cauchy", "b: random:cauchy is not one of"},
-      {"--in b=w.safetensors:k", ".safetensors is not read by this build"},
       {"--in b", "--in wants NAME=SPEC, got `b`"},
-      {"--out c=c.txt", "an output is -, file.npy or file.npz:key"},
+      {"--out c=c.txt", "an output is -, file.npy, file.npz[:key] or file.safetensors[:key]"},
       {"--repeat often", "--repeat wants a number or epoch, got `often`"},
       {"--repeat epoch --in a=zeros --in b=zeros", "tape main loads from no stream"},
-      {"--save w.txt", "--save writes .npz, not w.txt"},
+      {"--save w.txt", "--save writes .npz or .safetensors, not w.txt"},
   };
   for (const auto& [options, message] : cases) {
     const Result result = run_tape(folder, std::string("run add.tape ") + options);

@@ -9,8 +9,10 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 
 #include "vm/error.h"
+#include "vm/io/safetensors.h"
 
 namespace tape::io {
 namespace {
@@ -123,18 +125,50 @@ void write_file(const std::string& path, std::string_view text) {
   write_file(path, std::as_bytes(std::span(text)));
 }
 
+std::vector<std::byte> read_range(const std::string& path, uint64_t offset, uint64_t size) {
+  std::ifstream stream(path, std::ios::binary | std::ios::ate);
+  const uint64_t end = stream ? static_cast<uint64_t>(stream.tellg()) : 0;
+  const auto lacks = [&]() -> Error {
+    return {Code::Format, fmt::format("{} does not hold {} bytes at {}", path, size, offset)};
+  };
+  if (!stream || offset > end || size > end - offset) throw lacks();
+  std::vector<std::byte> bytes(size);
+  stream.seekg(static_cast<std::streamoff>(offset));
+  stream.read(reinterpret_cast<char*>(bytes.data()), static_cast<std::streamsize>(size));
+  if (!stream) throw lacks();
+  return bytes;
+}
+
+std::pair<std::string, std::string> split_archive(const std::string& spec) {
+  for (const std::string_view ending : {".npz:", ".safetensors:"})
+    if (const size_t at = spec.rfind(ending); at != std::string::npos) {
+      const size_t colon = at + ending.size() - 1;
+      return {spec.substr(0, colon), spec.substr(colon + 1)};
+    }
+  return {};
+}
+
+bool is_archive(std::string_view path) {
+  return path.ends_with(".npz") || path.ends_with(".safetensors");
+}
+
+NamedArrays read_arrays(const std::string& path) {
+  return path.ends_with(".safetensors") ? read_safetensors(path) : read_npz(path);
+}
+
+void write_arrays(const std::string& path, const NamedArrays& arrays) {
+  path.ends_with(".safetensors") ? write_safetensors(path, arrays) : write_npz(path, arrays);
+}
+
 HostArray read_array(const std::string& spec) {
-  const size_t archive = spec.rfind(".npz:");
-  if (archive != std::string::npos) return read_npz(spec.substr(0, archive + 4), spec.substr(archive + 5));
-  if (spec.ends_with(".npz")) {
-    NamedArrays arrays = read_npz(spec);
-    if (arrays.size() == 1) return std::move(arrays[0].second);
-    std::string keys;
-    for (const auto& [key, array] : arrays) keys += (keys.empty() ? "" : ", ") + key;
-    throw Error(Code::Usage,
-                fmt::format("{}: name one of its {} arrays as {}:KEY: {}", spec, arrays.size(), spec, keys));
-  }
-  return read_npy(spec);
+  if (const auto [path, key] = split_archive(spec); !path.empty())
+    return path.ends_with(".safetensors") ? read_safetensors(path, key) : read_npz(path, key);
+  if (!is_archive(spec)) return read_npy(spec);
+  NamedArrays arrays = read_arrays(spec);
+  if (arrays.size() == 1) return std::move(arrays[0].second);
+  std::string keys;
+  for (const auto& [key, array] : arrays) keys += (keys.empty() ? "" : ", ") + key;
+  throw Error(Code::Usage, fmt::format("{}: name one of its {} arrays as {}:KEY: {}", spec, arrays.size(), spec, keys));
 }
 
 }  // namespace tape::io

@@ -1,5 +1,6 @@
-// Array files: .npy and .npz, both ways. Written whole or not at all (temporary, then rename); a hostile file gives an
-// Error that names it, and its sizes are checked against the file before anything is allocated.
+// Array files: .npy, .npz and (safetensors.h) .safetensors, both ways. Written whole or not at all (temporary, then
+// rename); a hostile file gives an Error that names it, and its sizes are checked against the file before anything is
+// allocated.
 #pragma once
 
 #include <optional>
@@ -26,11 +27,19 @@ using NamedArrays = std::vector<std::pair<std::string, HostArray>>;
 [[nodiscard]] HostArray read_npz(const std::string& path, const std::string& key);
 void write_npz(const std::string& path, const NamedArrays& arrays);
 
-/// "file.npy", "file.npz:key": reads what an input spec or an initialiser names.
+/// File and key of "file.npz:key" or "file.safetensors:key"; two empty strings for any other spec.
+[[nodiscard]] std::pair<std::string, std::string> split_archive(const std::string& spec);
+/// "file.npy", "file.npz:key", "file.safetensors:key": reads what an input spec or an initialiser names.
 [[nodiscard]] HostArray read_array(const std::string& spec);
+/// All arrays of a file by name: a .safetensors when its name ends so, else an .npz.
+[[nodiscard]] NamedArrays read_arrays(const std::string& path);
+void write_arrays(const std::string& path, const NamedArrays& arrays);
+[[nodiscard]] bool is_archive(std::string_view path);
 
 /// All bytes of a file; of standard input for "-". Throws Error(Format).
 [[nodiscard]] std::vector<std::byte> read_file(const std::string& path);
+/// `size` bytes of a file from an offset. Throws Error(Format) when it does not hold them, and then allocates nothing.
+[[nodiscard]] std::vector<std::byte> read_range(const std::string& path, uint64_t offset, uint64_t size);
 /// Writes bytes to a temporary beside `path`, then renames (a device or pipe is written as it is). Throws Error(Format)
 /// on failure and leaves `path` as it was.
 void write_file(const std::string& path, std::span<const std::byte> bytes);

@@ -8,6 +8,7 @@
 
 #include "vm/error.h"
 #include "vm/io/files.h"
+#include "vm/io/integers.h"
 
 namespace tape::io {
 namespace {
@@ -210,13 +211,6 @@ std::vector<std::byte> widen(const std::vector<std::byte>& bytes, const std::str
   return result;
 }
 
-std::vector<std::byte> widen(std::vector<std::byte> bytes, std::string_view code, const std::string& what) {
-  if (code == "u2") return widen<uint16_t, int32_t>(bytes, what);
-  if (code == "u4") return widen<uint32_t, int64_t>(bytes, what);
-  if (code == "u8") return widen<uint64_t, int64_t>(bytes, what);
-  return bytes;
-}
-
 std::string_view descr_of(DType dtype) {
   switch (dtype) {
     case DType::F64:
@@ -245,6 +239,15 @@ std::string_view descr_of(DType dtype) {
 
 }  // namespace
 
+std::vector<std::byte> widen_integers(std::vector<std::byte> bytes, std::string_view code, const std::string& what) {
+  if (code == "i1") return widen<int8_t, int32_t>(bytes, what);
+  if (code == "i2") return widen<int16_t, int32_t>(bytes, what);
+  if (code == "u2") return widen<uint16_t, int32_t>(bytes, what);
+  if (code == "u4") return widen<uint32_t, int64_t>(bytes, what);
+  if (code == "u8") return widen<uint64_t, int64_t>(bytes, what);
+  return bytes;
+}
+
 HostArray parse_npy(std::span<const std::byte> bytes, const std::string& what) {
   const Header header = read_header(bytes, what);
   const Storage& storage = storage_of(header.descr, what);
@@ -258,7 +261,7 @@ HostArray parse_npy(std::span<const std::byte> bytes, const std::string& what) {
                              header.data.size()));
   std::vector<std::byte> data = native_order(header.data, storage.bytes, header.descr[0] == '>');
   if (header.fortran && header.shape.rank() > 1) data = row_major(data, header.shape, storage.bytes);
-  data = widen(std::move(data), storage.code, what);
+  data = widen_integers(std::move(data), storage.code, what);
   if (storage.dtype == DType::Bool)
     for (std::byte& truth : data) truth = std::byte{truth != std::byte{0}};
   return {storage.dtype, header.shape, std::move(data)};
@@ -266,7 +269,7 @@ HostArray parse_npy(std::span<const std::byte> bytes, const std::string& what) {
 
 std::vector<std::byte> npy_bytes(const HostArray& array, const std::string& what) {
   const std::string_view descr = descr_of(array.dtype);
-  if (descr.empty()) refuse(what, "bf16 has no .npy dtype; CAST to f32 first");
+  if (descr.empty()) refuse(what, "bf16 has no .npy dtype; CAST to f32 first, or write .safetensors");
   std::string shape;
   for (const int64_t dim : array.shape.dims()) shape += fmt::format("{}{}", shape.empty() ? "" : " ", dim) + ",";
   if (array.shape.rank() > 1) shape.pop_back();
