@@ -214,11 +214,11 @@ TEST(Include, BuiltInLayers) {
 
 TEST(Include, EveryBuiltInMacroAssembles) {
   const std::string text =
-      ".include <std/layers.tape>\n.include <std/schedules.tape>\n.input x f32[2, 3]\n.param w f32[3, 4]\n.param b "
-      "f32[4]\n"
+      ".include <std/layers.tape>\n.include <std/schedules.tape>\n.include <std/averages.tape>\n.input x f32[2, 3]\n"
+      ".param w f32[3, 4]\n.param b f32[4]\n.state average f32[3, 4]\n"
       ".state lr f32[]\n.state t i64[]\n.tape main\n  dense d, x, w, b\n  dense_relu y, x, w, b\n  standardize s, x, "
       "1e-5\n"
-      "  warmup lr, 0.1, 100, t\n  inverse_sqrt lr, 0.1, 100, t\n.end\n";
+      "  warmup lr, 0.1, 100, t\n  inverse_sqrt lr, 0.1, 100, t\n  ema average, w, 0.9, t\n.end\n";
   EXPECT_EQ(module_of(text).tapes.size(), 1u);
 }
 
