@@ -19,8 +19,8 @@ TENSORS = [
     ("bf16", "BF16", [1, 4], "bf16", [1, -2.5, 3.3895314e38, 0.10009765625]),
     ("i64", "I64", [2], "i64", [-2**63, 2**63 - 1]),
     ("i32", "I32", [2], "i32", [-2**31, 2**31 - 1]),
-    ("i16", "I16", [3], "i32", [-2**15, 2**15 - 1, -1]),
-    ("i8", "I8", [3], "i32", [-128, 127, -1]),
+    ("i16", "I16", [3], "i16", [-2**15, 2**15 - 1, -1]),
+    ("i8", "I8", [3], "i8", [-128, 127, -1]),
     ("u8", "U8", [3], "u8", [0, 255, 7]),
     ("u16", "U16", [2], "i32", [0, 65535]),
     ("u32", "U32", [1], "i64", [2**32 - 1]),
@@ -61,7 +61,8 @@ def write():
         key = name.replace('"', '\\"')
         tape.lines.append(f'.data x{i} {dtype}{golden.shape_text(shape)} = @"data/types.safetensors:{key}"')
         tape.add(f"COPY y{i}, x{i}")
-        tape.expect(f"y{i}", np.array(values, dtype=object if dtype == "i64" else golden.NUMPY[dtype]), dtype)
+        whole = dtype[0] in "iu"
+        tape.expect(f"y{i}", np.array(values, dtype=object if whole else golden.NUMPY[dtype]), "i64" if whole else dtype)
     tape.lines.append('.data wide f64[3] = @"data/types.safetensors:f16"  ; floats widen, integers fit')
     tape.add("COPY widened, wide")
     tape.expect("widened", np.array([65504, np.float16(6e-08), -0.333251953125], dtype=np.float64), "f64")

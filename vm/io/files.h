@@ -14,7 +14,7 @@
 namespace tape::io {
 
 /// NumPy .npy 1.0 to 3.0, C or Fortran order (made C), either byte order. Throws Error(Format) naming file, wanted,
-/// got. Integers without a dtype here become the next wider one (i1 i2 u2 -> i32, u4 u8 -> i64). bf16 has no .npy
+/// got. Integers without a dtype here become the next wider one (u2 -> i32, u4 u8 -> i64). bf16 has no .npy
 /// dtype: refused on writing, never read.
 [[nodiscard]] HostArray read_npy(const std::string& path);
 void write_npy(const std::string& path, const HostArray& array);

@@ -240,8 +240,6 @@ std::string_view descr_of(DType dtype) {
 }  // namespace
 
 std::vector<std::byte> widen_integers(std::vector<std::byte> bytes, std::string_view code, const std::string& what) {
-  if (code == "i1") return widen<int8_t, int32_t>(bytes, what);
-  if (code == "i2") return widen<int16_t, int32_t>(bytes, what);
   if (code == "u2") return widen<uint16_t, int32_t>(bytes, what);
   if (code == "u4") return widen<uint32_t, int64_t>(bytes, what);
   if (code == "u8") return widen<uint64_t, int64_t>(bytes, what);

@@ -50,11 +50,9 @@ const std::vector<Storage>& storages() {
         if (c >= 'a' && c <= 'z') c = static_cast<char>(c - 'a' + 'A');
       rows.push_back({name, info.bytes, info.dtype, ""});
     }
-    for (const Storage& wider :
-         {Storage{"I16", 2, DType::I32, "i2"}, Storage{"I8", 1, DType::I32, "i1"}, Storage{"U16", 2, DType::I32, "u2"},
-          Storage{"U32", 4, DType::I64, "u4"}, Storage{"U64", 8, DType::I64, "u8"}})
-      if (std::none_of(rows.begin(), rows.end(), [&](const Storage& row) { return row.name == wider.name; }))
-        rows.push_back(wider);
+    rows.push_back({"U16", 2, DType::I32, "u2"});
+    rows.push_back({"U32", 4, DType::I64, "u4"});
+    rows.push_back({"U64", 8, DType::I64, "u8"});
     return rows;
   }();
   return all;
