@@ -88,6 +88,10 @@ TEST(Npy, ReadsOrdersAndVersions) {
       io::parse_npy(npy("{'descr': '>i2', 'fortran_order': False, 'shape': (2, 3), }", 128, big), "a");
   EXPECT_EQ(swapped.dtype, DType::I16);
   EXPECT_EQ(values_of<int16_t>(swapped.bytes), (std::vector<int16_t>{1, 2, 3, 4, -5, 6}));
+  const HostArray wider =
+      io::parse_npy(npy("{'descr': '>u2', 'fortran_order': False, 'shape': (2, 3), }", 128, big), "a");
+  EXPECT_EQ(wider.dtype, DType::I32);
+  EXPECT_EQ(values_of<int32_t>(wider.bytes), (std::vector<int32_t>{1, 2, 3, 4, 65531, 6}));
   const std::string_view columns("\x00\x00\x00\x00\x00\x00@@\x00\x00\x80?\x00\x00\x80@\x00\x00\x00@\x00\x00\xa0@", 24);
   const HostArray fortran =
       io::parse_npy(npy("{'descr': '<f4', 'fortran_order': True, 'shape': (2, 3), }", 128, columns), "a");
