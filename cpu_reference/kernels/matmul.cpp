@@ -2,17 +2,14 @@
 // for: the canonical order (every dtype; fmaf in rising k inside chunks of 128, chunks combined by halves), and
 // single-threaded BLAS on a grid of tiles fixed by the shape, so that the number of workers never changes a bit. Halves
 // widen to f32; the result in the compute type is scaled, added to dst with acc=1, and rounded once.
-#include <cblas.h>
-#ifdef __FMA__
-#include <immintrin.h>
-#endif
-
 #include <cstring>
 
-#include "cpu_reference/kernels/canonical.h"
+#include "cpu_reference/kernels/product.h"
 
 namespace tape::cpu {
 namespace {
+
+using namespace product;
 
 /// `batch` products of [m, k] by [k, n]; strides in elements, 0 where an operand is broadcast.
 struct MatMulPlan {
@@ -94,95 +91,9 @@ MatMulPlan unpack(const Call& call) {
 
 // ---- canonical order ----
 
-constexpr int64_t kDepth = 128;              // k of one chunk
-constexpr int64_t kTileM = 96, kTileN = 64;  // outputs of one task; no influence on bits
-constexpr int64_t kMicroM = 6;  // 6 rows by 2 vectors: 12 accumulators, 2 of b and 1 of a fill 16 registers
-/// 32 bytes of C: two registers on the baseline.
-template <class C>
-struct Vector {
-  typedef C Type __attribute__((vector_size(32)));
-  static constexpr int64_t lanes = 32 / sizeof(C);
-};
-template <class C>
-constexpr int64_t kMicroN = 2 * Vector<C>::lanes;
-
-/// A block of a matrix in the compute type, `rows` by `cols`, its rows `ld` apart.
-template <class C, class T>
-void pack_block(const T* from, int64_t row_stride, int64_t col_stride, int64_t rows, int64_t cols, int64_t ld, C* to) {
-  for (int64_t r = 0; r < rows; ++r) {
-    const T* row = from + r * row_stride;
-    C* out = to + r * ld;
-    if (col_stride == 1)
-      for (int64_t c = 0; c < cols; ++c) out[c] = load(row[c]);
-    else
-      for (int64_t c = 0; c < cols; ++c) out[c] = load(row[c * col_stride]);
-  }
-}
-
-/// The same as panels of kMicroN columns, each depth x kMicroN without gaps; columns past the last are zeros.
-template <class C, class T>
-void pack_panels(const T* from, int64_t row_stride, int64_t col_stride, int64_t depth, int64_t cols, C* to) {
-  constexpr int64_t kWidth = kMicroN<C>;
-  for (int64_t c0 = 0; c0 < cols; c0 += kWidth, to += kDepth * kWidth) {
-    const int64_t width = std::min(kWidth, cols - c0);
-    if (width < kWidth) std::fill_n(to, depth * kWidth, C{});
-    if (col_stride == 1) {
-      pack_block(from + c0, row_stride, 1, depth, width, kWidth, to);
-      continue;
-    }
-    for (int64_t c = 0; c < width; ++c) {  // each column is dense in memory
-      const T* column = from + (c0 + c) * col_stride;
-      for (int64_t k = 0; k < depth; ++k) to[k * kWidth + c] = load(column[k * row_stride]);
-    }
-  }
-}
-
-/// acc = fma(a, b, acc) in every lane.
-template <class C>
-[[gnu::always_inline]] inline void accumulate(C a, const typename Vector<C>::Type& b, typename Vector<C>::Type& acc) {
-  const typename Vector<C>::Type all = a - typename Vector<C>::Type{};
-  if constexpr (!std::is_floating_point_v<C>) {
-    acc += all * b;
-  } else {
-#ifdef __FMA__
-    if constexpr (std::is_same_v<C, float>)
-      acc = _mm256_fmadd_ps(all, b, acc);
-    else
-      acc = _mm256_fmadd_pd(all, b, acc);
-#else
-    for (int64_t i = 0; i < Vector<C>::lanes; ++i) acc[i] = fused(all[i], b[i], acc[i]);
-#endif
-  }
-}
-
-/// out[6][kMicroN] = a[6][depth] * b[depth][kMicroN], from the identity, in rising k. The loops over the accumulators
-/// are unrolled, so that these live in registers.
-template <class C>
-void micro_kernel(int64_t depth, const C* a, const C* b, C* out) {
-  using V = typename Vector<C>::Type;
-  constexpr int64_t kLanes = Vector<C>::lanes;
-  V acc[kMicroM][2];
-#pragma GCC unroll 12
-  for (int64_t i = 0; i < 2 * kMicroM; ++i) acc[i / 2][i % 2] = canonical::Sum<C>::identity() - V{};
-  for (int64_t k = 0; k < depth; ++k) {
-    V row[2];
-    std::memcpy(&row[0], b + k * kMicroN<C>, sizeof(V));
-    std::memcpy(&row[1], b + k * kMicroN<C> + kLanes, sizeof(V));
-#pragma GCC unroll 12
-    for (int64_t i = 0; i < 2 * kMicroM; ++i) accumulate<C>(a[i / 2 * kDepth + k], row[i % 2], acc[i / 2][i % 2]);
-  }
-#pragma GCC unroll 12
-  for (int64_t i = 0; i < 2 * kMicroM; ++i)
-    std::memcpy(out + i / 2 * kTileN + i % 2 * kLanes, &acc[i / 2][i % 2], sizeof(V));
-}
-
-constexpr int64_t round_up(int64_t value, int64_t to) {
-  return (value + to - 1) / to * to;
-}
-
 /// One tile of at most 96 x 64 outputs, from (i0, j0), of one product.
 template <class T, class D>
-void canonical_tile(const Call& call, const MatMulPlan& p, int64_t index, int64_t i0, int64_t j0) {
+void matmul_tile(const Call& call, const MatMulPlan& p, int64_t index, int64_t i0, int64_t j0) {
   using C = Accumulator<T>;
   const MatMulPlan::Offsets at = p.offsets(index);
   const int64_t a_row = p.trans_a != 0 ? 1 : p.lda, a_col = p.trans_a != 0 ? p.lda : 1;
@@ -190,25 +101,15 @@ void canonical_tile(const Call& call, const MatMulPlan& p, int64_t index, int64_
   const T* a = call.operand(1).as<T>() + at.a + i0 * a_row;
   const T* b = call.operand(2).as<T>() + at.b + j0 * b_col;
   const int64_t rows = std::min(kTileM, p.m - i0), cols = std::min(kTileN, p.n - j0);
-  const int64_t padded_rows = round_up(rows, kMicroM), padded_cols = round_up(cols, kMicroN<C>);
-  alignas(64) C packed_a[kTileM * kDepth];
-  for (int64_t r = rows; r < padded_rows; ++r) std::fill_n(packed_a + r * kDepth, kDepth, C{});
-  alignas(64) C packed_b[kDepth * kTileN];
-  const auto chunk = [&](int64_t j, C* out) {
-    const int64_t k0 = j * kDepth, depth = std::min(kDepth, p.k - k0);
-    pack_block(a + k0 * a_col, a_row, a_col, rows, depth, kDepth, packed_a);
-    pack_panels(b + k0 * b_row, b_row, b_col, depth, cols, packed_b);
-    for (int64_t c = 0; c < padded_cols; c += kMicroN<C>)
-      for (int64_t r = 0; r < padded_rows; r += kMicroM)
-        micro_kernel(depth, packed_a + r * kDepth, packed_b + c * kDepth, out + r * kTileN + c);
-  };
   alignas(64) C tile[kTileM * kTileN];
-  canonical::fold<canonical::Sum<C>, kTileM * kTileN>((p.k + kDepth - 1) / kDepth, padded_rows * kTileN, chunk, tile,
-                                                      nullptr);
+  product::canonical_tile(
+      rows, cols, p.k,
+      [&](int64_t k0, int64_t depth, C* to) { pack_block(a + k0 * a_col, a_row, a_col, rows, depth, kDepth, to); },
+      [&](int64_t k0, int64_t depth, C* to) { pack_panels(b + k0 * b_row, b_row, b_col, depth, cols, to); }, tile);
   D* dst = call.operand(0).as<D>() + index * p.m * p.n + i0 * p.n + j0;
   for (int64_t r = 0; r < rows; ++r)
     for (int64_t c = 0; c < cols; ++c) {
-      C value = p.k == 0 ? C{} : tile[r * kTileN + c];
+      C value = tile[r * kTileN + c];
       if constexpr (std::is_floating_point_v<C>)
         if (call.floats[0] != 1) value = static_cast<C>(call.floats[0]) * value;
       store(dst[r * p.n + c], value, call.accumulate);
@@ -224,25 +125,12 @@ struct CanonicalMatMul {
     const int64_t grain = std::max<int64_t>(1, (int64_t{1} << 16) / work);
     context.pool->for_range(p.batch * across * down, grain, [&](int64_t begin, int64_t end) {
       for (int64_t t = begin; t < end; ++t)
-        canonical_tile<T, D>(call, p, t / (across * down), t / across % down * kTileM, t % across * kTileN);
+        matmul_tile<T, D>(call, p, t / (across * down), t / across % down * kTileM, t % across * kTileN);
     });
   }
 };
 
 // ---- BLAS on fixed tiles ----
-
-void gemm(bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, float alpha, const float* a, int64_t lda,
-          const float* b, int64_t ldb, float beta, float* c, int64_t ldc) {
-  cblas_sgemm(CblasRowMajor, trans_a ? CblasTrans : CblasNoTrans, trans_b ? CblasTrans : CblasNoTrans,
-              static_cast<blasint>(m), static_cast<blasint>(n), static_cast<blasint>(k), alpha, a,
-              static_cast<blasint>(lda), b, static_cast<blasint>(ldb), beta, c, static_cast<blasint>(ldc));
-}
-void gemm(bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, double alpha, const double* a, int64_t lda,
-          const double* b, int64_t ldb, double beta, double* c, int64_t ldc) {
-  cblas_dgemm(CblasRowMajor, trans_a ? CblasTrans : CblasNoTrans, trans_b ? CblasTrans : CblasNoTrans,
-              static_cast<blasint>(m), static_cast<blasint>(n), static_cast<blasint>(k), alpha, a,
-              static_cast<blasint>(lda), b, static_cast<blasint>(ldb), beta, c, static_cast<blasint>(ldc));
-}
 
 constexpr int64_t kMaxTile = 512;
 constexpr int64_t kStackTile = 256;  // with acc=1 or halves: the tile and the widened panels live on the stack
@@ -335,15 +223,6 @@ struct BlasMatMul {
     for_tiles(p, context, [&](const Tile& t) { staged_tile<T, D>(call, p, t); });
   }
 };
-
-/// BLAS's own threads would change bits with their number. Set once: calls on any thread then run on that thread.
-void use_single_threaded_blas() {
-  static const bool done = [] {
-    openblas_set_num_threads(1);
-    return true;
-  }();
-  static_cast<void>(done);
-}
 
 /// BLAS takes every float product it can: even 2 x 2 x 2 costs it less than our own loops. Its dimensions are 32-bit,
 /// it writes nothing sensible for k = 0, and with alpha = 0 it does not look at NaN.

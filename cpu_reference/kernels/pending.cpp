@@ -3,20 +3,6 @@
 namespace tape::cpu {
 Kernel choose_Map(Call&, const Context&) { throw Error(Code::Internal, "pending"); }
 Kernel choose_MapReduce(Call&, const Context&) { throw Error(Code::Internal, "pending"); }
-Kernel choose_Conv1d(Call&, const Context&) { throw Error(Code::Internal, "pending"); }
-Kernel choose_Conv1dInputGrad(Call&, const Context&) { throw Error(Code::Internal, "pending"); }
-Kernel choose_Conv1dWeightGrad(Call&, const Context&) { throw Error(Code::Internal, "pending"); }
-Kernel choose_Conv2d(Call&, const Context&) { throw Error(Code::Internal, "pending"); }
-Kernel choose_Conv2dInputGrad(Call&, const Context&) { throw Error(Code::Internal, "pending"); }
-Kernel choose_Conv2dWeightGrad(Call&, const Context&) { throw Error(Code::Internal, "pending"); }
-Kernel choose_ConvTranspose2d(Call&, const Context&) { throw Error(Code::Internal, "pending"); }
-Kernel choose_MaxPool2d(Call&, const Context&) { throw Error(Code::Internal, "pending"); }
-Kernel choose_MaxPool2dGrad(Call&, const Context&) { throw Error(Code::Internal, "pending"); }
-Kernel choose_AvgPool2d(Call&, const Context&) { throw Error(Code::Internal, "pending"); }
-Kernel choose_AvgPool2dGrad(Call&, const Context&) { throw Error(Code::Internal, "pending"); }
-Kernel choose_GlobalAvgPool(Call&, const Context&) { throw Error(Code::Internal, "pending"); }
-Kernel choose_UpsampleNearest2d(Call&, const Context&) { throw Error(Code::Internal, "pending"); }
-Kernel choose_UpsampleNearest2dGrad(Call&, const Context&) { throw Error(Code::Internal, "pending"); }
 Kernel choose_LstmCell(Call&, const Context&) { throw Error(Code::Internal, "pending"); }
 Kernel choose_LstmCellGrad(Call&, const Context&) { throw Error(Code::Internal, "pending"); }
 Kernel choose_GruCell(Call&, const Context&) { throw Error(Code::Internal, "pending"); }
