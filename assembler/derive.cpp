@@ -10,10 +10,17 @@
 namespace tape::text {
 namespace {
 
-constexpr std::string_view kGradientKeys[] = {"of", "loss", "wrt", "seed", "accumulate", "grad_dtype", "stop_gradient"};
+constexpr std::string_view kGradientKeys[] = {"of",         "loss",          "wrt",    "seed",     "accumulate",
+                                              "grad_dtype", "stop_gradient", "unroll", "recompute"};
+/// Keys of .optimizer that are no attributes of its row.
+constexpr std::string_view kOptimizerKeys[] = {"kind", "params", "lr", "step", "master", "order"};
 
 bool is_optimizer(const OpInfo& op) {
   return op.shape == ShapeRule::Optimizer;
+}
+
+bool is_own_key(std::string_view key) {
+  return std::find(std::begin(kOptimizerKeys), std::end(kOptimizerKeys), key) != std::end(kOptimizerKeys);
 }
 
 std::string lower(std::string_view text) {
@@ -47,7 +54,7 @@ void Assembler::declare_derivation(Scan& scan, const Here& here, Filling filling
     check_free(derivation.name);
     std::vector<std::string_view> known(std::begin(kGradientKeys), std::end(kGradientKeys));
     if (filling == Filling::Optimizer) {
-      known = {"kind", "params", "lr", "step", "master"};
+      known.assign(std::begin(kOptimizerKeys), std::end(kOptimizerKeys));
       for (const OpInfo& op : kOps)
         if (is_optimizer(op))
           for (const Attribute& attribute : op.attributes()) known.push_back(attribute.name);
@@ -122,9 +129,7 @@ void Assembler::check_optimizer(const Derivation& derivation) const {
                   {}};
   }
   for (const Derivation::Argument& argument : derivation.arguments) {
-    const bool own = argument.key == "kind" || argument.key == "params" || argument.key == "lr" ||
-                     argument.key == "step" || argument.key == "master";
-    if (own) continue;
+    if (is_own_key(argument.key)) continue;
     if (op->attribute(argument.key) < 0)
       throw Mistake{argument.key, fmt::format("{} has no attribute {}=", op->mnemonic, argument.key), {}};
     if (!argument.value) throw Mistake{argument.token, fmt::format("{}= wants a number", argument.key), {}};
@@ -272,15 +277,24 @@ GradientSpec Assembler::gradient_spec(const Derivation& derivation) const {
     spec.seed_extern = seed->names.size() == 1 && seed->names[0].text == "extern";
     if (!spec.seed_extern) throw Mistake{seed->token, "seed= is extern or not given", {}};
   }
-  if (const auto* accumulate = derivation.find("accumulate")) {
-    if (!accumulate->value || accumulate->value->is_float || (accumulate->value->i != 0 && accumulate->value->i != 1))
-      throw Mistake{accumulate->token, "accumulate= is 0 or 1", {}};
-    spec.accumulate = accumulate->value->i != 0;
-  }
+  const auto flag = [&](std::string_view key, bool& value) {
+    const auto* argument = derivation.find(key);
+    if (argument == nullptr) return;
+    if (!argument->value || argument->value->is_float || (argument->value->i != 0 && argument->value->i != 1))
+      throw Mistake{argument->token, fmt::format("{}= is 0 or 1", key), {}};
+    value = argument->value->i != 0;
+  };
+  flag("accumulate", spec.accumulate);
+  flag("recompute", spec.recompute);
   if (const auto* dtype = derivation.find("grad_dtype")) {
     const DTypeInfo* const info = dtype->names.size() == 1 ? find_dtype(dtype->names[0].text) : nullptr;
     if (info == nullptr || !is_float(info->dtype)) throw Mistake{dtype->token, "grad_dtype= is a float dtype", {}};
     spec.grad_dtype = info->dtype;
+  }
+  if (const auto* unroll = derivation.find("unroll")) {
+    if (!unroll->value || unroll->value->is_float || unroll->value->i < 0)
+      throw Mistake{unroll->token, "unroll= is the number of commands up to which a REPEAT is unrolled", {}};
+    spec.unroll = unroll->value->i;
   }
   return spec;
 }
@@ -319,7 +333,13 @@ OptimizerSpec Assembler::optimizer_spec(const Derivation& derivation) const {
       spec.master = argument.value && argument.value->as_double() != 0;
       continue;
     }
-    if (argument.key == "kind" || argument.key == "params" || argument.key == "lr" || argument.key == "step") continue;
+    if (argument.key == "order") {
+      if (!argument.value || argument.value->is_float || argument.value->i < 1 || argument.value->i > 8)
+        throw Mistake{argument.token, "order= is an integer from 1 to 8", {}};
+      spec.order = static_cast<int>(argument.value->i);
+      continue;
+    }
+    if (is_own_key(argument.key)) continue;
     spec.attributes.emplace_back(argument.key, argument.value->as_double());
   }
   return spec;

@@ -84,7 +84,7 @@ json tape_json(const VerifiedModule& module, TapeId id, Backend& backend) {
   item["executed_commands"] = facts.executed_commands;
   try {
     const VerifiedModule inlined = again(inline_entry(module, id).module);
-    const auto plan = make_plan(again(eliminate_dead(inlined, {})), backend, {});
+    const auto plan = make_plan(again(eliminate_dead(again(eliminate_common(inlined, {})), {})), backend, {});
     item["flops"] = plan->flops;
     item["traffic_bytes"] = plan->traffic;
     item["arena_bytes"] = plan->arena_bytes;

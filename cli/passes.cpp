@@ -80,15 +80,15 @@ int write_split(const VerifiedModule& module, const std::string& gradient, const
 }  // namespace
 
 void opt_options(po::options_description& options) {
-  options.add_options()("print-after", po::value<std::string>()->value_name("inline|dce"), "the last pass to play")(
+  options.add_options()("print-after", po::value<std::string>()->value_name("inline|cse|dce"), "the last pass to play")(
       "output,o", po::value<std::string>()->value_name("FILE"), "text to write; default: stdout");
 }
 
 int opt_command(const Arguments& arguments) {
   want_positional(arguments, 1, 2, "FILE [TAPE]");
   const std::string pass = arguments.text("print-after", "dce");
-  if (pass != "inline" && pass != "dce")
-    usage_error(fmt::format("no pass `{}`: inline or dce{}", pass, did_you_mean(pass, {"inline", "dce"})));
+  if (pass != "inline" && pass != "cse" && pass != "dce")
+    usage_error(fmt::format("no pass `{}`: inline, cse or dce{}", pass, did_you_mean(pass, {"inline", "cse", "dce"})));
   Source source = open_source(arguments.positional[0]);
   want_sound_data(source);
   const VerifiedModule module = verify_source(std::move(source.assembly.module), source);
@@ -97,7 +97,8 @@ int opt_command(const Arguments& arguments) {
     throw Error(Code::Invalid, fmt::format("tape {} cannot be played: {}", module.module().tapes[entry].name,
                                            module.facts(entry).why_not));
   Module result = inline_entry(module, entry).module;
-  if (pass == "dce") result = eliminate_dead(verified_after(std::move(result), "inlining"), {});
+  if (pass != "inline") result = eliminate_common(verified_after(std::move(result), "inlining"), {});
+  if (pass == "dce") result = eliminate_dead(verified_after(std::move(result), "sharing of common values"), {});
   DisassembleOptions options;
   options.plain = true;
   write_output(arguments.text("output", "-"), disassemble(trimmed(result), options).text);

@@ -223,6 +223,7 @@ class Run {
     MachineOptions options;
     options.reuse = !arguments_.flag("no-reuse");
     options.poison = arguments_.flag("poison");
+    options.share_common = level_ > 0;
     options.eliminate_dead = level_ > 0;
     machine_.emplace(open_backend(arguments_.text("backend", "auto"), backend), options);
     const std::span<const VerifiedModule> all(verified_);

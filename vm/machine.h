@@ -22,6 +22,7 @@ using ModuleId = uint32_t;
 struct MachineOptions {
   bool reuse = true;  // arena reuse
   bool poison = false;
+  bool share_common = true;    // -O1
   bool eliminate_dead = true;  // -O1
   size_t prepared_limit = 64;  // ready tapes kept for run(name) and run(module), least recently used first out
 };

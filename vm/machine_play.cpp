@@ -83,6 +83,8 @@ Planned Impl::plan_entry(const VerifiedModule& module, TapeId tape, const std::v
   PlanOptions plan_options{options.reuse, options.poison, {}};
   for (const auto& [pin, id] : planned.pins) plan_options.pinned.push_back(id);
   VerifiedModule entry = verified_again(std::move(inlined.module), "inlining");
+  if (options.share_common)
+    entry = verified_again(eliminate_common(entry, plan_options.pinned), "sharing of common values");
   if (options.eliminate_dead)
     entry = verified_again(eliminate_dead(entry, plan_options.pinned), "dead-command elimination");
   planned.plan = make_plan(entry, *backend, plan_options);

@@ -1,8 +1,6 @@
 // Dead commands: what is kept computes the same persistent values, and what nobody reads is gone.
 #include <gtest/gtest.h>
 
-#include <map>
-
 #include "tests/passes/random_tape.h"
 #include "vm/passes/passes.h"
 
@@ -14,29 +12,6 @@ VerifiedModule verified(Module module) {
   auto result = verify(std::move(module), diagnostics);
   if (!result) throw std::runtime_error(diagnostics.text());
   return *result;
-}
-
-uint64_t mixed(uint64_t a, uint64_t b) {
-  a ^= b + 0x9E3779B97F4A7C15u + (a << 6) + (a >> 2);
-  return a * 0xFF51AFD7ED558CCDu;
-}
-
-/// Final hash of every tensor; the passes of data-dependent loops follow from the seed and the loop's place.
-std::vector<uint64_t> outcome(const Module& module, uint32_t seed) {
-  const auto commands = commands_of(module, module.tapes[0]);
-  std::vector<uint64_t> values(module.tensors.size());
-  for (size_t i = 0; i < values.size(); ++i) values[i] = i;
-  test::follow(
-      commands, [&](size_t i) { return static_cast<int64_t>((seed + i * 7) % 4); },
-      [&](size_t i) {
-        const Command& command = commands[i].command;
-        uint64_t hash = static_cast<uint64_t>(command.op->opcode);
-        for (const AttrValue& attr : command.attrs)
-          hash = mixed(hash, std::hash<double>()(attr.f) + static_cast<uint64_t>(attr.i));
-        test::for_accesses(
-            command, [&](TensorId id) { hash = mixed(hash, values[id]); }, [&](TensorId id) { values[id] = hash; });
-      });
-  return values;
 }
 
 size_t dropped(const Module& module) {
@@ -56,7 +31,7 @@ TEST(Dead, RandomTapesKeepPersistentAndPinnedValues) {
               commands_of(reduced.module(), reduced.module().tapes[0]).size());
     gone += dropped(reduced.module());
     for (uint32_t run = 0; run < 4; ++run) {
-      const auto before = outcome(module.module(), run), after = outcome(reduced.module(), run);
+      const auto before = test::outcome(module.module(), run), after = test::outcome(reduced.module(), run);
       for (TensorId id = 0; id < before.size(); ++id)
         if (id == pinned || module.module().tensors[id].role == Role::State) {
           ASSERT_EQ(before[id], after[id]) << "seed " << seed << ", " << module.module().tensors[id].name;

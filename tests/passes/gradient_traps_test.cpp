@@ -1,5 +1,7 @@
 // The traps of module.md: values that are overwritten, forwards played twice, tensors used twice or not at all, loops,
 // seeds, accumulation. Expected values are exact arithmetic or central differences.
+#include <set>
+
 #include "tests/passes/support.h"
 #include "vm/command_buffer.h"
 #include "vm/error.h"
@@ -348,10 +350,19 @@ TEST(GradientTraps, PersistentValueThatTheForwardOverwrites) {
   EXPECT_EQ(player.get("s"), (Values{6}));
 }
 
+/// Names of the saved tensors of a module, in order.
+std::vector<std::string> saved_in(const std::string& text) {
+  std::vector<std::string> names;
+  for (const VerifiedModule module = assembled(text); const Tensor& tensor : module.module().tensors)
+    if (tensor.role == Role::Saved) names.push_back(tensor.name);
+  return names;
+}
+using Names = std::vector<std::string>;
+
 TEST(GradientTraps, WideValuesOfSmallSourcesArePlayedAgainNotSaved) {
   const std::string text = R"(
-.param a f64[3] = 1 2 3
-.input x u8[4,3] = 1 2 3 4 5 6 7 8 9 10 11 12
+.param a f64[16]
+.input x u8[8,16]
 .output loss f64[]
 .tape f
   CAST w, x, dtype=f64
@@ -360,12 +371,85 @@ TEST(GradientTraps, WideValuesOfSmallSourcesArePlayedAgainNotSaved) {
 .end
 .grad b of=f loss=loss
 )";
-  const VerifiedModule module = assembled(text);
-  for (const Tensor& tensor : module.module().tensors) EXPECT_NE(tensor.role, Role::Saved) << tensor.name;
+  EXPECT_EQ(saved_in(text), Names());
   Player player(text);
+  Values x(128), sums(16);
+  for (size_t i = 0; i < x.size(); ++i) {
+    x[i] = static_cast<double>(i);
+    sums[i % 16] += x[i];
+  }
+  player.set("x", x);
   player.run("f");
   player.run("b");
-  EXPECT_EQ(player.get("a_grad"), (Values{1 + 4 + 7 + 10, 2 + 5 + 8 + 11, 3 + 6 + 9 + 12}));
+  EXPECT_EQ(player.get("a_grad"), sums);
+}
+
+const char* const kChain = R"(
+.param w f32[16,16] normal std=0.5 seed=1
+.param v f32[16,16] normal std=0.5 seed=2
+.input x f32[16,16] normal seed=3
+.local h f32[16,16]
+.local s f32[16,16]
+.local t f32[16,16]
+.output loss f32[]
+.tape f
+  MATMUL h, x, w
+  GELU s, h
+  TANH t, s
+  MUL t, t, s
+  MATMUL y, t, v
+  SQUARE y, y
+  SUM loss, y
+.end
+.tape step
+  CALL f
+  CALL b
+.end
+)";
+
+TEST(GradientTraps, CheapValuesAreComputedAgainFromWhatIsSaved) {
+  const std::string text = std::string(kChain) + ".grad b of=f loss=loss\n";
+  // GELU wants h, MATMUL wants t, which h gives; y before it is squared comes from a MATMUL.
+  EXPECT_EQ(saved_in(text), (Names{"y.saved", "h.saved"}));
+  const VerifiedModule module = assembled(text);
+  size_t again = 0;
+  for (const PlacedCommand& placed :
+       commands_of(module.module(), module.module().tapes[module.module().find_tape("b")]))
+    again += placed.command.op->opcode == Opcode::Gelu;
+  EXPECT_EQ(again, 1u) << "once for all its readers";
+}
+
+TEST(GradientTraps, ComputedAgainEqualsSavedToTheBit) {
+  const std::string text = std::string(kChain) + ".grad b of=f loss=loss wrt=w,v,x";
+  EXPECT_EQ(saved_in(text + " recompute=0\n").size(), 5u);
+  Player again(text + "\n", "cpu"), saving(text + " recompute=0\n", "cpu");
+  again.run("step");
+  saving.run("step");
+  for (const char* name : {"w_grad", "v_grad", "x_grad"}) EXPECT_EQ(again.get(name), saving.get(name)) << name;
+}
+
+TEST(GradientTraps, EffectsAreNeverPlayedAgain) {
+  const std::string text = R"(
+.param w f32[64,64] normal seed=1
+.input i i32[64]
+.rng r seed=7
+.output loss f32[]
+.tape f
+  DROPOUT d, mask, w, r, p=0.5
+  GATHER g, w, i
+  EXP e, g
+  MUL d, d, e
+  SUM loss, d
+.end
+.grad b of=f loss=loss
+)";
+  const VerifiedModule module = assembled(text);
+  for (const PlacedCommand& placed :
+       commands_of(module.module(), module.module().tapes[module.module().find_tape("b")]))
+    EXPECT_NE(placed.command.op->opcode, Opcode::Dropout);
+  // The GATHER may fault, so what EXP makes of it is saved too; both factors of the product are.
+  const Names saved = saved_in(text);
+  EXPECT_EQ(std::set<std::string>(saved.begin(), saved.end()), (std::set<std::string>{"d.saved", "e", "mask"}));
 }
 
 TEST(GradientTraps, GatherAddsUpInTheGradientsDtype) {

@@ -175,4 +175,27 @@ inline void for_accesses(const Command& command, const std::function<void(Tensor
   each(true);
 }
 
+inline uint64_t mixed(uint64_t a, uint64_t b) {
+  a ^= b + 0x9E3779B97F4A7C15u + (a << 6) + (a >> 2);
+  return a * 0xFF51AFD7ED558CCDu;
+}
+
+/// Final hash of every tensor; the passes of data-dependent loops follow from the seed and the loop's place.
+inline std::vector<uint64_t> outcome(const Module& module, uint32_t seed) {
+  const auto commands = commands_of(module, module.tapes[0]);
+  std::vector<uint64_t> values(module.tensors.size());
+  for (size_t i = 0; i < values.size(); ++i) values[i] = i;
+  follow(
+      commands, [&](size_t i) { return static_cast<int64_t>((seed + i * 7) % 4); },
+      [&](size_t i) {
+        const Command& command = commands[i].command;
+        uint64_t hash = static_cast<uint64_t>(command.op->opcode);
+        for (const AttrValue& attr : command.attrs)
+          hash = mixed(hash, std::hash<double>()(attr.f) + static_cast<uint64_t>(attr.i));
+        for_accesses(
+            command, [&](TensorId id) { hash = mixed(hash, values[id]); }, [&](TensorId id) { values[id] = hash; });
+      });
+  return values;
+}
+
 }  // namespace tape::test

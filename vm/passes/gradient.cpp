@@ -1,17 +1,18 @@
-// Reverse-mode differentiation of a tape (module.md 7, 8): the forward is inlined, loops on its paths are unrolled, its
-// commands are walked backwards and each one's rule adds to the gradients of its sources. A value has its whole
-// gradient when the walk reaches the command that made it.
+// Reverse-mode differentiation of a tape (module.md 7, 8): the forward is inlined, loops on its paths are unrolled or
+// set apart, its commands are walked backwards and each one's rule adds to the gradients of its sources. A value has
+// its whole gradient when the walk reaches the command that made it. The walk is done twice: the first finds what the
+// rules read, the second computes again what is cheap instead of saving it.
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
+#include "vm/passes/common.h"
 #include "vm/passes/gradient_pass.h"
 #include "vm/passes/inline.h"
 
 namespace tape {
 namespace {
-
-using RuleFunction = void (*)(Rule&);
 
 // In row order.
 constexpr RuleFunction kRules[] = {
@@ -21,16 +22,16 @@ constexpr RuleFunction kRules[] = {
 #include "opcodes/opcodes.def"
 };
 
-RuleFunction rule_of(const Command& command) {
+}  // namespace
+
+RuleFunction gradient_rule(const Command& command) {
   return kRules[row_of(*command.op)];
 }
-
-}  // namespace
 
 std::optional<Module> GradientPass::run() {
   module_ = source_;
   if (!check_spec() || !prepare_forward() || !make_roots()) return std::nullopt;
-  mark_varied();
+  mark_varied(*tape_);
   seed();
   sweep();
   if (diagnostics_.has_errors()) return std::nullopt;
@@ -98,21 +99,35 @@ bool GradientPass::prepare_forward() {
   for (const TensorId id : spec_.stop_gradient) stopped_[id] = true;
   for (const Instance& at : inlined.instances)
     if (stopped_[at.original]) stopped_[at.instance] = true;
-  std::vector<bool> sources(module_.tensors.size());
+  has_own_.assign(module_.tensors.size(), false);
+  for (const PlacedCommand& placed : inlined.commands)
+    for_each_tensor(placed.command, [&](size_t, TensorId id, Access access) {
+      if (access != Access::Read && placed.command.op->opcode != Opcode::ZeroGrad &&
+          module_.tensors[id].role == Role::Grad)
+        has_own_[id] = true;
+    });
+  std::vector<bool> sources(module_.tensors.size()), losses(module_.tensors.size());
   for (const TensorId id : wrt_) sources[id] = true;
   if (diagnostics_.has_errors()) return false;
-  auto unrolled =
-      unroll_paths(module_, std::move(inlined.commands), sources, stopped_, spec_.losses, name, diagnostics_);
-  if (!unrolled) return false;
-  forward_ = std::move(*unrolled);
-  values_.emplace(module_, spec_.of, forward_);
-  gradients_.resize(values_->values().size());
+  for (const TensorId id : spec_.losses) losses[id] = true;
+  const PathQuery query{module_, stopped_, name, module_.tensors[spec_.losses[0]].name, spec_.unroll};
+  auto path = unroll_paths(query, std::move(inlined.commands), sources, losses, diagnostics_);
+  if (!path) return false;
+  tape_ = std::make_unique<Frame>(module_, spec_.of, std::move(*path), 0);
+  frame_ = tape_.get();
+  make_loops(*tape_);
   first_temporary_ = module_.tensors.size();
   return true;
 }
 
-/// The tensor `<primal>_grad`: declared here, or by an earlier derivation, or as a writable extern.
+/// The tensor `<primal>_grad`: declared here, or by an earlier derivation, or as a writable extern. A forward that
+/// computes `<primal>_grad` itself keeps it: the gradient of second order is `<primal>_grad_grad`, and so on.
 TensorId GradientPass::root_for(TensorId primal, DType dtype, bool persistent) {
+  for (TensorId own = primal; own != kNone;) {
+    primal = own;
+    own = module_.find_tensor(module_.tensors[primal].name + "_grad");
+    if (own != kNone && (own >= has_own_.size() || !has_own_[own] || module_.tensors[own].link != primal)) own = kNone;
+  }
   const Tensor& of = module_.tensors[primal];
   const std::string name = of.name + "_grad";
   const TensorId known = module_.find_tensor(name);
@@ -151,46 +166,32 @@ bool GradientPass::make_roots() {
   for (const TensorId id : wrt_) {
     const Tensor& primal = module_.tensors[id];
     const TensorId root = root_for(id, spec_.grad_dtype.value_or(primal.dtype), is_persistent(primal));
+    if (const auto twice = std::find(roots_.begin(), roots_.end(), root); twice != roots_.end())
+      error(spec_.location, fmt::format("{}: {} is the name of the gradients of both {} and {}: name one of them in "
+                                        "wrt=",
+                                        source_.tapes[spec_.tape].name, module_.tensors[root].name,
+                                        source_.tensors[wrt_[static_cast<size_t>(twice - roots_.begin())]].name,
+                                        source_.tensors[id].name));
     roots_.push_back(root);
-    const ValueId first = values_->first_of(id);
-    const ValueId value = first != kNone ? first : values_->last_of(id);
+    const ValueId first = frame_->values.first_of(id);
+    const ValueId value = first != kNone ? first : frame_->values.last_of(id);
     if (value == kNone) continue;
-    gradients_[value].root = root;
-    gradients_[value].leaf = first != kNone;
+    frame_->gradients[value].root = root;
+    frame_->gradients[value].leaf = first != kNone;
   }
   is_root_.assign(module_.tensors.size(), false);
   for (const TensorId id : roots_) is_root_[id] = true;
   return !diagnostics_.has_errors();
 }
 
-void GradientPass::mark_varied() {
-  std::vector<Value>& values = values_->values();
-  for (ValueId id = 0; id < values.size(); ++id)
-    values[id].varied = values[id].made == Made::Before && gradients_[id].root != kNone && !stopped_[values[id].tensor];
-  for (const Item& item : values_->items()) {
-    if (item.loop) continue;
-    const Command& command = forward_[item.begin].command;
-    const bool flows = rule_of(command) != &gradient_rules::ZeroGradient;
-    bool any = false;
-    for (const ValueId in : item.in) any = any || (in != kNone && values[in].varied);
-    for (size_t i = 0; i < item.out.size(); ++i) {
-      if (item.out[i] == kNone) continue;
-      Value& value = values[item.out[i]];
-      if (!is_float(module_.tensors[value.tensor].dtype) || stopped_[value.tensor]) continue;
-      const bool carried = item.in[i] != kNone && values[item.in[i]].varied;
-      value.varied = (flows && any) || carried || gradients_[item.out[i]].root != kNone;
-    }
-  }
-}
-
 void GradientPass::seed() {
   location_ = spec_.location;
   for (const TensorId loss : spec_.losses) {
-    const ValueId value = values_->last_of(loss);
+    const ValueId value = frame_->values.last_of(loss);
     const Tensor primal = module_.tensors[loss];
     const TensorId seed = spec_.seed_extern ? root_for(loss, primal.dtype, true) : kNone;
     is_root_.resize(module_.tensors.size(), false);
-    if (!(*values_)[value].varied) continue;
+    if (!frame_->values[value].varied) continue;
     if (spec_.seed_extern) {
       give(value, {this, seed, false});
       continue;
@@ -203,49 +204,57 @@ void GradientPass::seed() {
 }
 
 void GradientPass::sweep() {
-  const std::vector<Item>& items = values_->items();
-  for (size_t i = items.size(); i-- > 0;)
-    if (!items[i].loop) sweep_item(items[i]);
+  const std::vector<Item>& items = frame_->values.items();
+  for (size_t i = items.size(); i-- > 0;) {
+    if (!items[i].loop)
+      sweep_item(items[i]);
+    else if (const auto loop = frame_->loops.find(static_cast<uint32_t>(i)); loop != frame_->loops.end())
+      sweep_loop(items[i], *loop->second);
+  }
+}
+
+/// Hands a complete gradient to the tensor of the module that is to receive it.
+void GradientPass::settle_root(const Gradient& at) {
+  if (at.root == kNone) return;
+  const DType dtype = module_.tensors[at.root].dtype;
+  if (spec_.accumulate)
+    emit_to(at.root, Opcode::Add, {at.root, Term{this, at.tensor, false}.as(dtype).id});
+  else
+    emit_to(at.root, dtype == module_.tensors[at.tensor].dtype ? Opcode::Copy : Opcode::Cast, {at.tensor});
 }
 
 void GradientPass::sweep_item(const Item& item) {
-  const PlacedCommand& placed = forward_[item.begin];
+  const PlacedCommand& placed = frame_->commands[item.begin];
   location_ = placed.location;
   bool has_gradient = false, source_varied = false;
-  for (size_t i = 0; i < item.out.size(); ++i) {
-    if (item.out[i] == kNone || gradients_[item.out[i]].holds == Holds::Nothing) continue;
+  for (const ValueId out : item.out) {
+    if (out == kNone || frame_->gradients[out].holds == Holds::Nothing) continue;
     has_gradient = true;
-    const Gradient at = gradients_[item.out[i]];
-    if (at.root == kNone) continue;
-    if (spec_.accumulate)
-      emit_to(at.root, Opcode::Add, {at.root, Term{this, at.tensor, false}.as(module_.tensors[at.root].dtype).id});
-    else
-      emit_to(at.root, module_.tensors[at.root].dtype == module_.tensors[at.tensor].dtype ? Opcode::Copy : Opcode::Cast,
-              {at.tensor});
+    settle_root(Gradient(frame_->gradients[out]));
   }
   if (!has_gradient) return;
   for (size_t i = 0; i < item.in.size(); ++i)
-    if (item.in[i] != kNone && (*values_)[item.in[i]].varied) {
+    if (item.in[i] != kNone && frame_->values[item.in[i]].varied) {
       source_varied = true;
       // acc=1: the old content passes its gradient on unchanged.
       if (placed.command.accumulates() && item.out[i] != kNone)
-        give(item.in[i], {this, gradients_[item.out[i]].tensor, false});
+        give(item.in[i], {this, frame_->gradients[item.out[i]].tensor, false});
     }
   if (!source_varied) return;
-  if (rule_of(placed.command) == &gradient_rules::NoGradient)
+  if (gradient_rule(placed.command) == &gradient_rules::NoGradient)
     return error(placed.location,
                  fmt::format("{}: {} lies on the gradient path of {} and has no gradient: name what it writes, {}, in "
                              "stop_gradient= to end the path there",
                              source_.tapes[spec_.tape].name, placed.command.op->mnemonic,
                              source_.tensors[spec_.losses[0]].name, module_.tensors[placed.command.ids[0]].name));
   Rule rule(*this, placed.command, item);
-  rule_of(placed.command)(rule);
+  gradient_rule(placed.command)(rule);
 }
 
 void GradientPass::zero_off_path() {
   if (spec_.accumulate) return;
   std::vector<bool> written(module_.tensors.size());
-  for (const Gradient& at : gradients_)
+  for (const Gradient& at : tape_->gradients)
     if (at.root != kNone && at.holds != Holds::Nothing) written[at.root] = true;
   Command zero = make_command(op_info(Opcode::Zero));
   std::vector<uint32_t> off;
@@ -253,14 +262,17 @@ void GradientPass::zero_off_path() {
     if (!written[root]) off.push_back(root);
   if (off.empty()) return;
   zero.push_operand(off);
-  derived_.push_back({std::move(zero), spec_.location});
+  tape_->derived.push_back({std::move(zero), spec_.location});
 }
 
 /// Writes both tapes and drops the temporaries no command names.
 Module GradientPass::finish() {
-  std::vector<PlacedCommand> forward = values_->rewritten(module_);
+  const std::vector<PlacedCommand> forward = forward_text(*tape_, nullptr);
+  share_common(module_, tape_->derived, [&](TensorId id) {
+    return id >= first_temporary_ && module_.tensors[id].owner == spec_.tape && module_.tensors[id].role == Role::Local;
+  });
   std::vector<bool> used(module_.tensors.size());
-  for (const std::vector<PlacedCommand>* tape : {&forward, &derived_})
+  for (const std::vector<PlacedCommand>* tape : {&forward, &std::as_const(tape_->derived)})
     for (const PlacedCommand& placed : *tape)
       for_each_tensor(placed.command, [&](size_t, TensorId id, Access) { used[id] = true; });
   std::vector<TensorId> renumbered(module_.tensors.size());
@@ -288,9 +300,9 @@ Module GradientPass::finish() {
     }
   };
   write(spec_.of, forward);
-  write(spec_.tape, derived_);
+  write(spec_.tape, tape_->derived);
   module_.tapes[spec_.tape].gradient_of = spec_.of;
-  return std::move(module_);
+  return module_;
 }
 
 std::optional<Module> derive_gradient(const VerifiedModule& module, const GradientSpec& spec,
@@ -302,13 +314,12 @@ std::optional<Module> derive_gradient(const VerifiedModule& module, const Gradie
            fmt::format("{}: {} has no gradient: {}", tapes[spec.tape].name, tapes[spec.of].name, facts.why_not));
     return std::nullopt;
   }
-  if (const TapeFacts& facts = module.facts(spec.of); facts.over_limit) {
-    report(diagnostics, module.module(), spec.location,
-           fmt::format("{}: tape {} cannot be inlined: {}", module.module().tapes[spec.tape].name,
-                       module.module().tapes[spec.of].name, facts.why_not));
-    return std::nullopt;
-  }
-  return GradientPass(module.module(), spec, diagnostics).run();
+  GradientPass saving(module.module(), spec, diagnostics);
+  std::optional<Module> derived = saving.run();
+  if (!derived || !spec.recompute) return derived;
+  Recomputed recomputed = saving.cheap_values();
+  if (recomputed.empty()) return derived;
+  return GradientPass(module.module(), spec, diagnostics, std::move(recomputed)).run();
 }
 
 }  // namespace tape

@@ -4,6 +4,8 @@
 
 #include <fmt/format.h>
 
+#include <utility>
+
 #include "opcodes/infer.h"
 #include "vm/error.h"
 
@@ -38,7 +40,7 @@ Term GradientPass::emit(Command&& command, std::optional<DType> dtype, std::opti
   if (const auto broken = infer(command, types)) throw Error(Code::Internal, fmt::format("gradient rule: {}", *broken));
   module_.tensors[id].dtype = types[0].dtype;
   module_.tensors[id].shape = types[0].shape;
-  derived_.push_back({std::move(command), location_});
+  frame_->derived.push_back({std::move(command), location_});
   return {this, id, true};
 }
 
@@ -50,7 +52,7 @@ void GradientPass::append_inferred(Command&& command, const std::vector<size_t>&
     module_.tensors[command.ids[at]].dtype = types[at].dtype;
     module_.tensors[command.ids[at]].shape = types[at].shape;
   }
-  derived_.push_back({std::move(command), location_});
+  frame_->derived.push_back({std::move(command), location_});
 }
 
 void GradientPass::emit_to(TensorId destination, Opcode opcode, std::initializer_list<TensorId> sources) {
@@ -58,7 +60,7 @@ void GradientPass::emit_to(TensorId destination, Opcode opcode, std::initializer
   command.push_operand(destination);
   for (const TensorId id : sources) command.push_operand(id);
   if (command.op->attribute("imm") >= 0 && sources.size() < 2) command.push_operand(kAbsent);
-  derived_.push_back({std::move(command), location_});
+  frame_->derived.push_back({std::move(command), location_});
 }
 
 Term GradientPass::scalar(DType dtype, double value) {
@@ -67,50 +69,43 @@ Term GradientPass::scalar(DType dtype, double value) {
     Command command = make_command(op_info(Opcode::Fill));
     command.push_operand(kAbsent);
     set_float(command, "value", value);
+    Frame* const here = std::exchange(frame_, tape_.get());  // one for all passes of a loop
     at->second = emit(std::move(command), dtype, Shape{}).id;
+    frame_ = here;
   }
   return {this, at->second, false};
 }
 
 Term GradientPass::read(ValueId id) {
-  Value& value = (*values_)[id];
-  if (values_->is_constant(id) && !is_root_[value.tensor]) return {this, value.tensor, false};
-  if (!value.saved && value.replayed == kNone) {
-    if (const auto again = replay(id)) {
-      value.replayed = again->id;
-    } else {
-      values_->save(module_, names_, id);
-    }
+  Value& value = frame_->values[id];
+  if (frame_->values.is_constant(id)) {
+    if (frame_->outer != nullptr) return at_outer(id);
+    if (!is_root_[value.tensor]) return {this, value.tensor, false};
   }
   if (value.replayed != kNone) return {this, value.replayed, false};
-  return {this, value.copy != kNone ? value.copy : value.tensor, false};
+  if (is_recomputed(*frame_, id))
+    value.replayed = replay(id).id;
+  else if (frame_->outer == nullptr)
+    return {this, frame_->values.save(module_, names_, id), false};
+  else
+    value.replayed = read_row(id).id;
+  return {this, value.replayed, false};
 }
 
-/// Plays the command of a value again when its row allows that, its sources can be read without saving anything for it,
-/// and they are smaller than the value.
-std::optional<Term> GradientPass::replay(ValueId id) {
-  const Value value = (*values_)[id];
-  if (value.made != Made::Write) return std::nullopt;
-  const Item& item = values_->items()[value.item];
-  Command command = forward_[item.begin].command;
-  if (!command.op->has(kRecompute) || command.op->effects != kNoEffect || command.ends[0] != 1) return std::nullopt;
-  uint64_t bytes = 0;
-  for (size_t i = 1; i < command.ids.size(); ++i) {
-    if (item.in[i] == kNone) continue;
-    const Value& source = (*values_)[item.in[i]];
-    const bool constant = values_->is_constant(item.in[i]) && !is_root_[source.tensor];
-    if (!constant && !source.saved) return std::nullopt;
-    bytes += byte_size(module_.tensors[source.tensor]);
-    command.ids[i] = source.copy != kNone ? source.copy : source.tensor;
-  }
+/// Plays the command of a value again.
+Term GradientPass::replay(ValueId id) {
+  const Value& value = frame_->values[id];
+  const Item& item = frame_->values.items()[value.item];
+  Command command = frame_->commands[item.begin].command;
+  for (size_t i = 1; i < command.ids.size(); ++i)
+    if (item.in[i] != kNone) command.ids[i] = read(item.in[i]).id;
   const Tensor result = module_.tensors[value.tensor];
-  if (bytes >= byte_size(result)) return std::nullopt;
   return emit(std::move(command), result.dtype, result.shape);
 }
 
 std::optional<size_t> GradientPass::latest_position(const Term& term) const {
-  if (!term.fresh || derived_.empty()) return std::nullopt;
-  const Command& command = derived_.back().command;
+  if (!term.fresh || frame_->derived.empty()) return std::nullopt;
+  const Command& command = frame_->derived.back().command;
   for (size_t i = 0; i < command.ends.size() && command.op->operands()[i].access == Access::Write; ++i)
     if (!is_list(command.op->operands()[i].kind) && command.id(i) == term.id) return command.ends[i] - 1;
   return std::nullopt;
@@ -119,7 +114,7 @@ std::optional<size_t> GradientPass::latest_position(const Term& term) const {
 bool GradientPass::redirect(const Term& term, TensorId destination, bool accumulate) {
   const auto position = latest_position(term);
   if (!position) return false;
-  Command command = derived_.back().command;
+  Command command = frame_->derived.back().command;
   const auto operands = command.op->operands();
   const bool alone = operands.size() < 2 || operands[1].access != Access::Write;
   if (accumulate && (command.op->attribute("acc") < 0 || command.access(0) != Access::Write || !alone)) return false;
@@ -127,7 +122,7 @@ bool GradientPass::redirect(const Term& term, TensorId destination, bool accumul
   if (accumulate) set_int(command, "acc", 1);
   std::vector<OperandType> types = types_of(command);
   if (infer(command, types)) return false;
-  derived_.back().command = std::move(command);
+  frame_->derived.back().command = std::move(command);
   return true;
 }
 
@@ -158,8 +153,11 @@ Term GradientPass::summed(const Term& term, const Shape& shape) {
 }
 
 void GradientPass::give(ValueId id, Term term) {
-  Gradient& at = gradients_[id];
-  const Tensor& primal = module_.tensors[(*values_)[id].tensor];
+  Gradient& at = frame_->gradients[id];
+  // What a loop only reads has its gradient outside, where every pass adds to it.
+  if (frame_->outer != nullptr && at.holds == Holds::Nothing && frame_->values.is_constant(id))
+    static_cast<void>(updatable(id));
+  const Tensor& primal = module_.tensors[frame_->values[id].tensor];
   const Shape shape = primal.shape;
   const DType dtype = at.leaf ? module_.tensors[at.root].dtype : primal.dtype;
   term = summed(term, shape);
@@ -186,16 +184,24 @@ void GradientPass::give(ValueId id, Term term) {
 
 void GradientPass::name_gradient(TensorId tensor, ValueId id) {
   std::string& name = module_.tensors[tensor].name;
-  if (name.empty()) name = names_.make(module_.tensors[(*values_)[id].tensor].name + "_grad");
+  if (name.empty()) name = names_.make(module_.tensors[frame_->values[id].tensor].name + "_grad");
 }
 
 TensorId GradientPass::updatable(ValueId id) {
-  Gradient& at = gradients_[id];
-  const Tensor primal = module_.tensors[(*values_)[id].tensor];
+  Gradient& at = frame_->gradients[id];
+  if (frame_->outer != nullptr && at.holds == Holds::Nothing && frame_->values.is_constant(id)) {
+    Frame* const here = std::exchange(frame_, frame_->outer);
+    const ValueId outside = here->before.at(here->values[id].tensor);
+    static_cast<void>(updatable(outside));
+    at = frame_->gradients[outside];
+    frame_ = here;
+    return at.tensor;
+  }
+  const Tensor primal = module_.tensors[frame_->values[id].tensor];
   const auto zero = [&](TensorId tensor) {
     Command command = make_command(op_info(Opcode::Zero));
     command.push_operand(tensor);
-    derived_.push_back({std::move(command), location_});
+    frame_->derived.push_back({std::move(command), location_});
   };
   if (at.leaf) {
     if (at.holds == Holds::Nothing && !spec_.accumulate) zero(at.root);
@@ -284,17 +290,17 @@ Term where(const Term& condition, const Term& a, const Term& b) {
 bool Rule::wants(size_t i, size_t k) const {
   if (command.operand(i).size() <= k) return false;
   const ValueId value = item_.in[position(i, k)];
-  return value != kNone && (*pass_.values_)[value].varied;
+  return value != kNone && pass_.frame_->values[value].varied;
 }
 
 bool Rule::has(size_t i, size_t k) const {
   if (command.operand(i).size() <= k) return false;
   const ValueId value = item_.out[position(i, k)];
-  return value != kNone && pass_.gradients_[value].holds != GradientPass::Holds::Nothing;
+  return value != kNone && pass_.frame_->gradients[value].holds != GradientPass::Holds::Nothing;
 }
 
 Term Rule::g(size_t i, size_t k) const {
-  return {&pass_, pass_.gradients_[item_.out[position(i, k)]].tensor, false};
+  return {&pass_, pass_.frame_->gradients[item_.out[position(i, k)]].tensor, false};
 }
 
 Term Rule::in(size_t i, size_t k) const {
@@ -368,20 +374,20 @@ Term Rule::like(Opcode opcode, std::initializer_list<Term> sources, std::optiona
 Term Rule::updated(const Term& base, Command&& update) const {
   const Term own = base.fresh ? base : append(pass_, command_of(Opcode::Copy, {base}));
   update.ids[0] = own.id;
-  pass_.derived_.push_back({std::move(update), pass_.location_});
+  pass_.frame_->derived.push_back({std::move(update), pass_.location_});
   return {&pass_, own.id, false};
 }
 
 DType Rule::gradient_dtype(size_t i) const {
   const ValueId value = item_.in[position(i, 0)];
-  if (value == kNone || !pass_.gradients_[value].leaf) return dtype(i);
-  return pass_.module_.tensors[pass_.gradients_[value].root].dtype;
+  if (value == kNone || !pass_.frame_->gradients[value].leaf) return dtype(i);
+  return pass_.module_.tensors[pass_.frame_->gradients[value].root].dtype;
 }
 
 void Rule::give_update(size_t i, Command&& update) const {
   if (!wants(i)) return;
   update.ids[0] = pass_.updatable(item_.in[position(i, 0)]);
-  pass_.derived_.push_back({std::move(update), pass_.location_});
+  pass_.frame_->derived.push_back({std::move(update), pass_.location_});
 }
 
 }  // namespace tape

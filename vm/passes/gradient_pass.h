@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -10,12 +11,18 @@
 
 namespace tape {
 
+/// By frame, in the order of making, and by value: whether the derived tape computes the value again.
+using Recomputed = std::vector<std::vector<bool>>;
+
 class GradientPass {
  public:
-  GradientPass(const Module& source, const GradientSpec& spec, Diagnostics& diagnostics)
-      : source_(source), spec_(spec), diagnostics_(diagnostics), names_(source) {}
+  GradientPass(const Module& source, const GradientSpec& spec, Diagnostics& diagnostics, Recomputed recomputed = {})
+      : source_(source), spec_(spec), diagnostics_(diagnostics), names_(source), recomputed_(std::move(recomputed)) {}
 
   [[nodiscard]] std::optional<Module> run();
+  /// After a run that computed nothing again: the saved values that rows marked `recompute` can give from what is saved
+  /// or stays as it is anyway. Empty when there are none.
+  [[nodiscard]] Recomputed cheap_values() const;
 
  private:
   friend class Rule;
@@ -35,20 +42,59 @@ class GradientPass {
     bool leaf = false;      // root is written directly: no command of the forward makes the value
   };
 
+  /// The tape, or the body of a loop that is differentiated as a loop: its values and the derived commands so far.
+  struct Frame {
+    Frame(const Module& module, TapeId tape, PathCommands&& path, int64_t all_passes)
+        : commands(std::move(path.commands)),
+          bodies(std::move(path.loops)),
+          total(all_passes),
+          values(module, tape, commands, all_passes),
+          gradients(values.values().size()) {}
+
+    std::vector<PlacedCommand> commands;
+    std::map<size_t, PathCommands> bodies;  // taken over by `loops`
+    int64_t total;                          // passes of the loop over all passes of those around it; 0 for the tape
+    ForwardValues values;
+    std::vector<Gradient> gradients;  // by value
+    std::vector<PlacedCommand> derived;
+    size_t number = 0;
+    std::map<uint32_t, std::unique_ptr<Frame>> loops;  // by item
+    // Of a loop:
+    Frame* outer = nullptr;
+    int64_t passes = 0;
+    std::map<TensorId, ValueId> before, after;  // values of the outer frame that the loop finds and leaves
+    TensorId index = kNone;                     // of the pass whose rows the derived loop reads
+  };
+
   // gradient.cpp: the steps of run().
   [[nodiscard]] bool check_spec();
   [[nodiscard]] bool prepare_forward();
   [[nodiscard]] bool make_roots();
   [[nodiscard]] TensorId root_for(TensorId primal, DType dtype, bool persistent);
-  void mark_varied();
   void seed();
   void sweep();
   void sweep_item(const Item& item);
+  void settle_root(const Gradient& at);
   void zero_off_path();
   [[nodiscard]] Module finish();
   void error(const Location& location, std::string message) {
     report(diagnostics_, module_, location, std::move(message));
   }
+
+  // gradient_loops.cpp: frames.
+  void make_loops(Frame& frame);
+  void mark_varied(Frame& frame);
+  void mark_loop(Frame& frame, const Item& item, Frame& loop);
+  void mark_command(Frame& frame, const Item& item);
+  void sweep_loop(const Item& item, Frame& loop);
+  [[nodiscard]] std::vector<TensorId> carried(const Frame& loop) const;
+  [[nodiscard]] TensorId carrier(TensorId tensor, Frame& loop);
+  void end_pass(const std::map<TensorId, TensorId>& carriers);
+  [[nodiscard]] Term read_row(ValueId id);
+  [[nodiscard]] Term at_outer(ValueId id);
+  [[nodiscard]] std::vector<PlacedCommand> forward_text(const Frame& frame, const Location* head) const;
+  void forward_prologue(const Frame& loop, std::vector<PlacedCommand>& text) const;
+  [[nodiscard]] bool available(const Frame& frame, ValueId id) const;
 
   // gradient_pass.cpp: terms and gradients.
   [[nodiscard]] Term emit(Command&& command, std::optional<DType> dtype = {}, std::optional<Shape> shape = {});
@@ -56,7 +102,10 @@ class GradientPass {
   void append_inferred(Command&& command, const std::vector<size_t>& destinations);
   void emit_to(TensorId destination, Opcode opcode, std::initializer_list<TensorId> sources);
   [[nodiscard]] Term read(ValueId id);
-  [[nodiscard]] std::optional<Term> replay(ValueId id);
+  [[nodiscard]] Term replay(ValueId id);
+  [[nodiscard]] bool is_recomputed(const Frame& frame, ValueId id) const {
+    return frame.number < recomputed_.size() && recomputed_[frame.number][id];
+  }
   [[nodiscard]] Term scalar(DType dtype, double value);
   void give(ValueId id, Term term);
   [[nodiscard]] Term summed(const Term& term, const Shape& shape);
@@ -75,16 +124,18 @@ class GradientPass {
   Diagnostics& diagnostics_;
   UniqueNames names_;
 
-  Module module_;                       // grows: saved values, gradients, temporaries
-  std::vector<PlacedCommand> forward_;  // inlined, loops on paths unrolled
-  std::optional<ForwardValues> values_;
-  std::vector<Gradient> gradients_;  // by value
+  Recomputed recomputed_;
+
+  Module module_;                // grows: saved values, gradients, temporaries
+  std::unique_ptr<Frame> tape_;  // the forward: inlined, loops on paths unrolled or set apart
+  Frame* frame_ = nullptr;       // where the sweep is
+  std::vector<const Frame*> frames_;
   std::vector<TensorId> wrt_;
   std::vector<bool> stopped_;    // by tensor
   std::vector<bool> is_root_;    // by tensor: this tape writes it
   std::vector<TensorId> roots_;  // of wrt_, parallel
-  std::vector<PlacedCommand> derived_;
-  Location location_;  // of the forward command being differentiated
+  std::vector<bool> has_own_;    // by tensor: a gradient that the forward itself computes
+  Location location_;            // of the forward command being differentiated
   std::map<std::pair<DType, double>, TensorId> scalars_;
   size_t first_temporary_ = 0;  // tensors from here on are this pass's
 };

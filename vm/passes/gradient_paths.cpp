@@ -1,8 +1,9 @@
 // Loops on gradient paths. A loop is on a path when a float it leaves depends on a source and a loss depends on that
-// float; a constant REPEAT there is unrolled, so that each pass has versions of its own. The analysis errs towards "on
-// a path" only.
+// float; a constant REPEAT there is unrolled, so that each pass has versions of its own, or set apart where that would
+// be too long. The analysis errs towards "on a path" only.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "vm/passes/gradient_values.h"
@@ -11,6 +12,8 @@ namespace tape {
 namespace {
 
 using Set = std::vector<bool>;
+
+constexpr int64_t kMany = int64_t{1} << 30;  // far above every limit on commands; its square is no overflow
 
 struct Span {
   size_t begin = 0, end = 0;  // a loop with its END, or one command
@@ -29,14 +32,19 @@ std::vector<Span> outermost(const std::vector<PlacedCommand>& commands) {
   return spans;
 }
 
+/// A loop on a path.
+struct OnPath {
+  Set varied, useful;  // by tensor: what some pass finds or leaves varied, what a later pass or a loss may depend on
+};
+
 class Paths {
  public:
   Paths(const Module& module, const std::vector<PlacedCommand>& commands, const Set& stopped)
       : module_(module), commands_(commands), stopped_(stopped) {}
 
-  /// For each span, whether it is a loop on a path.
-  [[nodiscard]] std::vector<bool> find(const std::vector<Span>& spans, const Set& sources,
-                                       const std::vector<TensorId>& losses) {
+  /// For each span, what is known of it when it is a loop on a path.
+  [[nodiscard]] std::vector<std::optional<OnPath>> find(const std::vector<Span>& spans, const Set& sources,
+                                                        const Set& losses) {
     sources_ = &sources;
     Set varied = sources;
     std::vector<Set> varied_in;  // of loops, in order
@@ -49,9 +57,8 @@ class Paths {
         vary(commands_[span.begin].command, varied, true);
       }
     }
-    Set useful(module_.tensors.size());
-    for (const TensorId id : losses) useful[id] = true;
-    std::vector<bool> on_path(spans.size());
+    Set useful = losses;
+    std::vector<std::optional<OnPath>> on_path(spans.size());
     for (size_t s = spans.size(); s-- > 0;) {
       if (!is_loop(spans[s])) {
         use(commands_[spans[s].begin].command, useful, true);
@@ -59,7 +66,7 @@ class Paths {
       }
       while (grow_useful(spans[s], useful)) {
       }
-      on_path[s] = leaves_both(spans[s], varied_in.back(), useful);
+      if (leaves_both(spans[s], varied_in.back(), useful)) on_path[s] = OnPath{varied_in.back(), useful};
       varied_in.pop_back();
     }
     return on_path;
@@ -122,6 +129,24 @@ class Paths {
   const Set* sources_ = nullptr;
 };
 
+/// Commands that a span of loops plays, every count of a loop inside taken as it stands.
+int64_t played(const std::vector<PlacedCommand>& commands, const Span& span) {
+  std::vector<int64_t> times{1};
+  int64_t count = 0;
+  for (size_t i = span.begin; i < span.end; ++i) {
+    const Command& command = commands[i].command;
+    if (is_loop_head(command)) {
+      const int64_t passes = command.op->opcode == Opcode::Repeat ? command.attr_int("count") : 1;
+      times.push_back(std::min(kMany, times.back() * std::min(kMany, std::max<int64_t>(passes, 1))));
+    } else if (command.op->opcode == Opcode::End) {
+      times.pop_back();
+    } else {
+      count = std::min(kMany, count + times.back());
+    }
+  }
+  return count;
+}
+
 }  // namespace
 
 void report(Diagnostics& diagnostics, const Module& module, const Location& location, std::string message) {
@@ -133,14 +158,14 @@ void report(Diagnostics& diagnostics, const Module& module, const Location& loca
   diagnostics.add(std::move(diagnostic));
 }
 
-std::optional<std::vector<PlacedCommand>> unroll_paths(const Module& module, std::vector<PlacedCommand> commands,
-                                                       const Set& sources, const Set& stopped,
-                                                       const std::vector<TensorId>& losses, const std::string& name,
-                                                       Diagnostics& diagnostics) {
+std::optional<PathCommands> unroll_paths(const PathQuery& query, std::vector<PlacedCommand> commands,
+                                         const Set& sources, const Set& losses, Diagnostics& diagnostics) {
+  PathCommands result;
   for (bool again = true; again;) {
     again = false;
+    result.loops.clear();
     const std::vector<Span> spans = outermost(commands);
-    const std::vector<bool> on_path = Paths(module, commands, stopped).find(spans, sources, losses);
+    const auto on_path = Paths(query.module, commands, query.stopped).find(spans, sources, losses);
     std::vector<PlacedCommand> next;
     for (size_t s = 0; s < spans.size(); ++s) {
       const auto [begin, end] = spans[s];
@@ -151,28 +176,30 @@ std::optional<std::vector<PlacedCommand>> unroll_paths(const Module& module, std
         continue;
       }
       if (head.command.op->opcode == Opcode::While || head.command.id(0) != kAbsent) {
-        report(diagnostics, module, head.location,
+        report(diagnostics, query.module, head.location,
                fmt::format(
                    "{}: {} of {} lies on the gradient path of {}: a loop whose count depends on data has no gradient",
-                   name, head.command.op->mnemonic, module.tensors[head.command.id(0)].name,
-                   module.tensors[losses[0]].name));
+                   query.name, head.command.op->mnemonic, query.module.tensors[head.command.id(0)].name, query.loss));
         return std::nullopt;
       }
       const int64_t passes = head.command.attr_int("count");
-      const auto body = static_cast<int64_t>(end - begin) - 2;
-      if (body > 0 && passes > (limits::max_inlined - static_cast<int64_t>(next.size())) / body) {
-        report(diagnostics, module, head.location,
-               fmt::format(
-                   "{}: REPEAT {} of {} commands lies on the gradient path of {}: unrolled, it exceeds max_inlined, {}",
-                   name, passes, body, module.tensors[losses[0]].name, limits::max_inlined));
-        return std::nullopt;
+      if (passes == 0 || end - begin == 2) continue;
+      if (const int64_t unrolled = played(commands, spans[s]);
+          unrolled <= query.unroll && unrolled + static_cast<int64_t>(next.size()) <= limits::max_inlined) {
+        for (int64_t pass = 0; pass < passes; ++pass) next.insert(next.end(), at(begin + 1), at(end - 1));
+        again = true;
+        continue;
       }
-      for (int64_t pass = 0; pass < passes && body > 0; ++pass) next.insert(next.end(), at(begin + 1), at(end - 1));
-      again = true;
+      auto body =
+          unroll_paths(query, {at(begin + 1), at(end - 1)}, on_path[s]->varied, on_path[s]->useful, diagnostics);
+      if (!body) return std::nullopt;
+      result.loops.emplace(next.size(), std::move(*body));
+      next.insert(next.end(), at(begin), at(end));
     }
     commands = std::move(next);
   }
-  return commands;
+  result.commands = std::move(commands);
+  return result;
 }
 
 }  // namespace tape

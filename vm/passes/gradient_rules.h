@@ -135,4 +135,7 @@ inline void NoGradient(Rule&) {}
 #include "opcodes/opcodes.def"
 }  // namespace gradient_rules
 
+using RuleFunction = void (*)(Rule&);
+[[nodiscard]] RuleFunction gradient_rule(const Command& command);
+
 }  // namespace tape

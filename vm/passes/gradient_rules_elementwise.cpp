@@ -73,8 +73,9 @@ void Erf(Rule& r) {
   r.give(1, r.g() * (unary(Opcode::Exp, -unary(Opcode::Square, r.in(1))) * kTwoOverSqrtPi));
 }
 
+/// The result is positive where the source is: one value to keep for this rule and for whatever reads the result.
 void Relu(Rule& r) {
-  const Term positive = binary(Opcode::Gt, r.in(1), 0.0);
+  const Term positive = binary(Opcode::Gt, r.out(), 0.0);
   r.give(1, where(positive, r.g(), constant(r.g(), 0)));
 }
 void LeakyRelu(Rule& r) {

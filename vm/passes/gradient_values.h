@@ -3,6 +3,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -30,7 +32,8 @@ struct Value {
   bool varied = false;    // a float that depends on a tensor to differentiate by
   bool saved = false;
   TensorId copy = kNone;      // saved: its tensor when that is not `tensor` itself
-  TensorId replayed = kNone;  // temporary of the derived tape that computes it again
+  TensorId row = kNone;       // saved in a loop's body: the value as one row of the stack `copy`
+  TensorId replayed = kNone;  // temporary of the derived tape that holds it
 };
 
 /// One command, or a whole loop through which no gradient flows.
@@ -43,22 +46,29 @@ struct Item {
 
 class ForwardValues {
  public:
-  /// `tape`: the tape the commands belong to.
-  ForwardValues(const Module& module, TapeId tape, const std::vector<PlacedCommand>& commands);
+  /// `tape`: the tape the commands belong to. `passes`: 0, or the commands are the body of a loop that is played so
+  /// often in all; then values are saved in stacks [passes, ...], one row for each pass.
+  ForwardValues(const Module& module, TapeId tape, const std::vector<PlacedCommand>& commands, int64_t passes = 0);
 
   [[nodiscard]] const std::vector<Item>& items() const { return items_; }
   [[nodiscard]] std::vector<Value>& values() { return values_; }
+  [[nodiscard]] const std::vector<Value>& values() const { return values_; }
   [[nodiscard]] Value& operator[](ValueId id) { return values_[id]; }
+  [[nodiscard]] const Value& operator[](ValueId id) const { return values_[id]; }
   /// The version of a tensor when the tape starts; kNone when the tape does not read that one.
   [[nodiscard]] ValueId first_of(TensorId tensor) const { return first_[tensor]; }
   /// The version the tape leaves; kNone when the tape does not name the tensor.
   [[nodiscard]] ValueId last_of(TensorId tensor) const { return last_[tensor]; }
   /// Whether the derived tape may read the tensor itself: its content never changes in the forward.
   [[nodiscard]] bool is_constant(ValueId id) const { return values_[id].made == Made::Before && values_[id].last; }
-  /// Makes the value a saved tensor; returns the tensor the derived tape reads.
+  /// Makes the value a saved tensor; returns the tensor, or stack, that the derived tape reads.
   TensorId save(Module& module, UniqueNames& names, ValueId id);
-  /// The forward's commands, writing saved values to their tensors.
-  [[nodiscard]] std::vector<PlacedCommand> rewritten(Module& module) const;
+  /// The forward's commands, writing saved values to their tensors. `loop` gives the commands that stand for a loop
+  /// item; an empty list leaves it as it is.
+  using LoopText = std::function<std::vector<PlacedCommand>(uint32_t item)>;
+  [[nodiscard]] std::vector<PlacedCommand> rewritten(const Module& module, const LoopText& loop) const;
+  /// Of a loop's body: the tensor that counts its passes, kNone while nothing is saved.
+  [[nodiscard]] TensorId counter() const { return counter_; }
 
  private:
   ValueId make(TensorId tensor, Made made, uint32_t item);
@@ -68,23 +78,39 @@ class ForwardValues {
   [[nodiscard]] bool is_private(TensorId tensor) const { return private_[tensor]; }
   /// Where the forward keeps a value.
   [[nodiscard]] TensorId storage(ValueId id) const;
+  void save_in_stack(Module& module, UniqueNames& names, Value& value);
+  [[nodiscard]] TensorId declare(Module& module, std::string name, DType dtype, const Shape& shape, Role role) const;
 
   const std::vector<PlacedCommand>& commands_;
   TapeId tape_;
+  int64_t passes_;
+  TensorId counter_ = kNone;
   std::vector<Item> items_;
   std::vector<Value> values_;
   std::vector<ValueId> first_, last_;  // by tensor
   std::vector<bool> private_;          // by tensor: only this tape sees it
 };
 
-/// Unrolls every constant REPEAT that lies on a path from `sources` to `losses`. Reports a data-dependent loop on such
-/// a path, and one whose unrolling exceeds the limit; nullopt then.
-[[nodiscard]] std::optional<std::vector<PlacedCommand>> unroll_paths(const Module& module,
-                                                                     std::vector<PlacedCommand> commands,
-                                                                     const std::vector<bool>& sources,
-                                                                     const std::vector<bool>& stopped,
-                                                                     const std::vector<TensorId>& losses,
-                                                                     const std::string& name, Diagnostics& diagnostics);
+/// Commands with the loops on gradient paths unrolled, or, where that would be too long, set apart.
+struct PathCommands {
+  std::vector<PlacedCommand> commands;
+  std::map<size_t, PathCommands> loops;  // bodies of the loops set apart, by the position of their REPEAT
+};
+
+/// What unroll_paths is asked.
+struct PathQuery {
+  const Module& module;
+  const std::vector<bool>& stopped;  // by tensor: no gradient flows into it
+  const std::string& name;           // of the derived tape
+  const std::string& loss;
+  int64_t unroll;  // commands up to which a loop is unrolled
+};
+
+/// Finds every loop that lies on a path from `sources` to `losses` (both by tensor) and unrolls it or sets it apart.
+/// Reports a data-dependent loop on such a path; nullopt then.
+[[nodiscard]] std::optional<PathCommands> unroll_paths(const PathQuery& query, std::vector<PlacedCommand> commands,
+                                                       const std::vector<bool>& sources,
+                                                       const std::vector<bool>& losses, Diagnostics& diagnostics);
 
 /// Adds an error with the place of a command.
 void report(Diagnostics& diagnostics, const Module& module, const Location& location, std::string message);

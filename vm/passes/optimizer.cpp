@@ -104,11 +104,14 @@ class OptimizerPass {
   std::vector<TensorId> gradients() {
     std::vector<TensorId> found;
     for (const TensorId id : spec_.params) {
-      const std::string name = module_.tensors[id].name + "_grad";
+      std::string name = module_.tensors[id].name;
+      for (int order = 0; order < spec_.order; ++order) name += "_grad";
       const TensorId gradient = module_.find_tensor(name);
       const bool known = gradient != kNone && (module_.tensors[gradient].role == Role::Grad ||
                                                module_.tensors[gradient].role == Role::Extern);
-      if (!known) error(fmt::format("{} has no gradient: no .grad differentiates by it", module_.tensors[id].name));
+      if (!known)
+        error(fmt::format("{} has no gradient{}: no .grad differentiates by it", module_.tensors[id].name,
+                          spec_.order == 1 ? "" : fmt::format(" of order {}", spec_.order)));
       found.push_back(known ? gradient : id);
     }
     return found;

@@ -34,7 +34,13 @@ struct Inlined {
 /// so that faults keep their command index. Exact.
 [[nodiscard]] Module eliminate_dead(const VerifiedModule& inlined, const std::vector<TensorId>& pinned);
 
-/// `.grad name of=... loss=... [wrt=] [seed=extern] [accumulate=1] [grad_dtype=]`
+/// Computes a value once that commands of an inlined entry compute several times: a repetition becomes NOP and its
+/// readers read the first result, where both are plain locals and the first is alive anyway or tiny, so that the arena
+/// never grows. Commands with effects, faults included, stay. Exact.
+[[nodiscard]] Module eliminate_common(const VerifiedModule& inlined, const std::vector<TensorId>& pinned);
+
+/// `.grad name of=... loss=... [wrt=] [stop_gradient=] [seed=extern] [accumulate=1] [grad_dtype=] [unroll=N]
+/// [recompute=0]`
 struct GradientSpec {
   TapeId tape = kNone;  // the (empty) tape to fill
   TapeId of = kNone;
@@ -44,7 +50,11 @@ struct GradientSpec {
   bool seed_extern = false;
   bool accumulate = false;
   std::optional<DType> grad_dtype;
+  bool recompute = true;     // compute cheap values again instead of saving them
+  int64_t unroll = kUnroll;  // commands up to which a REPEAT on a path is unrolled; a longer one stays a loop
   Location location;
+
+  static constexpr int64_t kUnroll = 4096;
 };
 /// Derives a gradient tape (module.md 7, 8). Rewrites `of` with its calls inlined and the values the gradient reads
 /// declared `saved`; declares `<name>_grad` tensors. Diagnostics name the command with no rule, the data-dependent
@@ -73,6 +83,7 @@ struct OptimizerSpec {
   TensorId step_tensor = kNone;
   std::vector<std::pair<std::string, double>> attributes;
   bool master = false;  // f32 master copies for half parameters
+  int order = 1;        // of the gradients: 2 takes <param>_grad_grad
   Location location;
 };
 /// Derives an optimizer tape and declares its state (module.md 9).
