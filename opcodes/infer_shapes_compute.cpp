@@ -102,6 +102,9 @@ Broken side_of(const Checked& c, const OperandType& type, bool transposed, bool 
 Broken matmul_attributes(const Checked& c, DType dtype) {
   if (!is_float(dtype) && c.command.has_attr("alpha")) return c.broken("alpha= needs floats, {}", with_dtype(c.at(1)));
   if (dtype != DType::F32 && c.command.has_attr("math")) return c.broken("math= needs f32, {}", with_dtype(c.at(1)));
+  if (!is_float(dtype) && c.command.has_attr("act")) return c.broken("act= needs floats, {}", with_dtype(c.at(1)));
+  if (c.command.accumulates() && (c.command.has_attr("act") || c.given(4)))
+    return c.broken("acc=1 excludes act= and aux=");
   return std::nullopt;
 }
 
@@ -119,7 +122,14 @@ Broken matmul(const Checked& c) {
   Shape shape = *batch;
   if (!left.vector) shape.push_back(left.rows);
   if (!right.vector) shape.push_back(right.cols);
-  return c.want_shape(c.at(0), shape, [&] { return fmt::format(" from {}, {}", with_shape(a), with_shape(b)); });
+  if (c.given(3)) {
+    if (right.vector) return c.broken("bias= needs a matrix on the right: {}", with_shape(b));
+    if (Broken broken = c.want_shape(c.at(3), {right.cols}, [&] { return from(b); })) return broken;
+  }
+  const auto from_both = [&] { return fmt::format(" from {}, {}", with_shape(a), with_shape(b)); };
+  if (c.given(4))
+    if (Broken broken = c.want_shape(c.at(4), shape, from_both)) return broken;
+  return c.want_shape(c.at(0), shape, from_both);
 }
 
 Broken axis_rule(const Checked& c) {
@@ -155,14 +165,15 @@ Broken want_parallel(const Checked& c, size_t operand) {
 
 Broken optimizer(const Checked& c) {
   const auto operands = c.op().operands();
-  // Only a row with momentum= may go without its state list, and only when momentum is 0.
+  // Only a row with momentum= may go without its list m, and only when momentum is 0.
   const bool stateless = c.op().attribute("momentum") >= 0 && c.command.attr_float("momentum") == 0;
   for (size_t i = 1; i < operands.size(); ++i) {
     const bool is_state = operands[i].kind == OperandKind::List && operands[i].type == TypeRule::EachStat;
+    const bool is_moment = is_state && operands[i].name == "m";
     Broken broken;
     if (operands[i].kind == OperandKind::Tensor) {
       broken = c.want_scalar(c.at(i));
-    } else if (is_state && stateless) {
+    } else if (is_moment && stateless) {
       if (!c.list(i).empty())
         broken = c.broken("{} has {} tensors, but momentum=0 keeps none", operands[i].name, c.list(i).size());
     } else if (operands[i].kind != OperandKind::OptionalList || !c.list(i).empty()) {

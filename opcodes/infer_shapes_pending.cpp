@@ -3,8 +3,4 @@
 namespace tape::infer_rules {
 Broken map(const Checked& c) { return c.broken("pending"); }
 Broken map_reduce(const Checked& c) { return c.broken("pending"); }
-Broken lstm_cell(const Checked& c) { return c.broken("pending"); }
-Broken lstm_cell_grad(const Checked& c) { return c.broken("pending"); }
-Broken gru_cell(const Checked& c) { return c.broken("pending"); }
-Broken gru_cell_grad(const Checked& c) { return c.broken("pending"); }
 }

@@ -315,7 +315,7 @@ Kernel choose(Call& call, const Context& context, Geometry& g, int64_t scratch) 
     g.canonical = 1;
   } else {
     call.scratch_bytes = static_cast<uint64_t>(scratch) * size_of(compute_of(source.storage));
-    product::use_single_threaded_blas();
+    use_single_threaded_blas();
   }
   call.ints.assign(sizeof g / 8, 0);
   std::memcpy(call.ints.data(), &g, sizeof g);

@@ -9,7 +9,7 @@
 
 namespace tape::cpu {
 
-/// c = alpha op(a) op(b) + beta c, c [m, n]; k >= 1.
+/// c = alpha op(a) op(b) + beta c, c [m, n]; k >= 1, dimensions that fit 32 bits.
 inline void gemm(bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, float alpha, const float* a, int64_t lda,
                  const float* b, int64_t ldb, float beta, float* c, int64_t ldc) {
   cblas_sgemm(CblasRowMajor, trans_a ? CblasTrans : CblasNoTrans, trans_b ? CblasTrans : CblasNoTrans,

@@ -1,9 +1,12 @@
 // MATMUL over the last two axes with NumPy batching. Two algorithms, chosen by shape, dtype, alpha and the order asked
 // for: the canonical order (every dtype; fmaf in rising k inside chunks of 128, chunks combined by halves), and
 // single-threaded BLAS on a grid of tiles fixed by the shape, so that the number of workers never changes a bit. Halves
-// widen to f32; the result in the compute type is scaled, added to dst with acc=1, and rounded once.
+// widen to f32; the result in the compute type is scaled, gains bias= and goes through act=, or is added to dst with
+// acc=1, and is rounded once.
 #include <cstring>
 
+#include "cpu_reference/kernels/convert.h"
+#include "cpu_reference/kernels/functions.h"
 #include "cpu_reference/kernels/product.h"
 
 namespace tape::cpu {
@@ -20,6 +23,8 @@ struct MatMulPlan {
   int64_t axes;  // of the batch, outermost first
   int64_t size[8], stride_a[8], stride_b[8];
   int64_t tile_m, tile_n;  // BLAS grid
+  int64_t epilogue;        // bias=, act= or aux= is given
+  int64_t act;             // Activation
 
   struct Offsets {
     int64_t a, b;
@@ -89,6 +94,62 @@ MatMulPlan unpack(const Call& call) {
   return p;
 }
 
+// ---- epilogue ----
+
+enum class Activation : int64_t { None, Relu, Gelu, GeluTanh, Silu, Sigmoid, Tanh };  // of act=
+
+template <class F, class C>
+void apply(C* x, int64_t count) {
+  for (int64_t i = 0; i < count; ++i) x[i] = F::apply(x[i]);
+}
+template <class C>
+void activate(Activation act, C* x, int64_t count) {
+  switch (act) {
+    case Activation::None:
+      return;
+    case Activation::Relu:
+      return apply<device::Relu>(x, count);
+    case Activation::Gelu:
+      return apply<functions::Gelu>(x, count);
+    case Activation::GeluTanh:
+      return apply<functions::GeluTanh>(x, count);
+    case Activation::Silu:
+      return apply<functions::Silu>(x, count);
+    case Activation::Sigmoid:
+      return apply<functions::Sigmoid>(x, count);
+    case Activation::Tanh:
+      return apply<functions::Tanh>(x, count);
+  }
+}
+
+/// f with the stored type of a result of compute type C; integers are read as their unsigned twins.
+template <class C, class F>
+void with_stored(DType storage, const F& f) {
+  if constexpr (std::is_floating_point_v<C>)
+    dispatch_float(storage, f);
+  else
+    f(Type<C>{});
+}
+
+/// bias and activation on `count` elements of a row of the result from element `at`, column `column`; aux on the way.
+template <class C>
+void finish_row(const Call& call, const MatMulPlan& p, int64_t at, int64_t column, int64_t count, C* row) {
+  const View &bias = call.operand(3), &aux = call.operand(4);
+  if (bias.data != nullptr)
+    with_stored<C>(bias.storage, [&](auto type) {
+      using B = typename decltype(type)::type;
+      const B* const from = bias.as<const B>() + column;
+      for (int64_t c = 0; c < count; ++c) row[c] = static_cast<C>(row[c] + convert<B, C>(from[c]));
+    });
+  if (aux.data != nullptr)
+    with_stored<C>(aux.storage, [&](auto type) {
+      using A = typename decltype(type)::type;
+      A* const to = aux.as<A>() + at;
+      for (int64_t c = 0; c < count; ++c) to[c] = convert<C, A>(row[c]);
+    });
+  if constexpr (std::is_floating_point_v<C>) activate(static_cast<Activation>(p.act), row, count);
+}
+
 // ---- canonical order ----
 
 /// One tile of at most 96 x 64 outputs, from (i0, j0), of one product.
@@ -107,13 +168,14 @@ void matmul_tile(const Call& call, const MatMulPlan& p, int64_t index, int64_t i
       [&](int64_t k0, int64_t depth, C* to) { pack_block(a + k0 * a_col, a_row, a_col, rows, depth, kDepth, to); },
       [&](int64_t k0, int64_t depth, C* to) { pack_panels(b + k0 * b_row, b_row, b_col, depth, cols, to); }, tile);
   D* dst = call.operand(0).as<D>() + index * p.m * p.n + i0 * p.n + j0;
-  for (int64_t r = 0; r < rows; ++r)
-    for (int64_t c = 0; c < cols; ++c) {
-      C value = tile[r * kTileN + c];
-      if constexpr (std::is_floating_point_v<C>)
-        if (call.floats[0] != 1) value = static_cast<C>(call.floats[0]) * value;
-      store(dst[r * p.n + c], value, call.accumulate);
-    }
+  for (int64_t r = 0; r < rows; ++r) {
+    C* const row = tile + r * kTileN;
+    if constexpr (std::is_floating_point_v<C>)
+      if (call.floats[0] != 1)
+        for (int64_t c = 0; c < cols; ++c) row[c] = static_cast<C>(call.floats[0]) * row[c];
+    if (p.epilogue != 0) finish_row(call, p, (index * p.m + i0 + r) * p.n + j0, j0, cols, row);
+    for (int64_t c = 0; c < cols; ++c) store(dst[r * p.n + c], row[c], call.accumulate);
+  }
 }
 
 template <class T, class D>
@@ -185,8 +247,11 @@ void staged_tile(const Call& call, const MatMulPlan& p, const Tile& t) {
     }
   }
   D* dst = call.operand(0).as<D>() + t.index * p.m * p.n + t.i * p.n + t.j;
-  for (int64_t r = 0; r < t.rows; ++r)
-    for (int64_t c = 0; c < t.cols; ++c) store(dst[r * p.n + c], tile[r * kStackTile + c], call.accumulate);
+  for (int64_t r = 0; r < t.rows; ++r) {
+    C* const row = tile + r * kStackTile;
+    if (p.epilogue != 0) finish_row(call, p, (t.index * p.m + t.i + r) * p.n + t.j, t.j, t.cols, row);
+    for (int64_t c = 0; c < t.cols; ++c) store(dst[r * p.n + c], row[c], call.accumulate);
+  }
 }
 
 /// Plays the tiles of all products; small ones in packets of about 2^18 flops.
@@ -219,7 +284,8 @@ struct BlasMatMul {
   static void run(const Call& call, Context& context) {
     const MatMulPlan p = unpack(call);
     if constexpr (std::is_same_v<T, D> && !is_half_type<T>)
-      if (!call.accumulate) return for_tiles(p, context, [&](const Tile& t) { direct_tile<T>(call, p, t); });
+      if (!call.accumulate && p.epilogue == 0)
+        return for_tiles(p, context, [&](const Tile& t) { direct_tile<T>(call, p, t); });
     for_tiles(p, context, [&](const Tile& t) { staged_tile<T, D>(call, p, t); });
   }
 };
@@ -240,7 +306,10 @@ Kernel choose_MatMul(Call& call, const Context& context) {
   const double alpha = call.command->attr_float("alpha");
   call.floats = {compute_of(a.dtype) == DType::F32 ? static_cast<double>(static_cast<float>(alpha)) : alpha};
   const bool blas = is_float(a.dtype) && !context.canonical_matmul && wants_blas(p, call.floats[0]);
-  if (blas) choose_tiles(p, call.accumulate || is_half(a.storage) ? kStackTile : kMaxTile);
+  p.act = call.command->attr_int("act");
+  p.epilogue = static_cast<int64_t>(p.act != 0 || call.operand(3).data != nullptr || call.operand(4).data != nullptr);
+  const bool staged = call.accumulate || p.epilogue != 0 || is_half(a.storage);
+  if (blas) choose_tiles(p, staged ? kStackTile : kMaxTile);
   call.ints.assign(sizeof p / 8, 0);
   std::memcpy(call.ints.data(), &p, sizeof p);
   if (!blas) return choose_wide_number<CanonicalMatMul>(a.storage, dst.storage);

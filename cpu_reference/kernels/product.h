@@ -3,7 +3,6 @@
 // changes a bit.
 #pragma once
 
-#include <cblas.h>
 #ifdef __FMA__
 #include <immintrin.h>
 #endif
@@ -11,6 +10,7 @@
 #include <cstring>
 
 #include "cpu_reference/kernels/canonical.h"
+#include "cpu_reference/kernels/gemm.h"
 
 namespace tape::cpu::product {
 
@@ -124,31 +124,6 @@ void canonical_tile(int64_t rows, int64_t cols, int64_t k, const PackA& pack_a, 
   };
   canonical::fold<canonical::Sum<C>, kTileM * kTileN>((k + kDepth - 1) / kDepth, padded_rows * kTileN, chunk, tile,
                                                       nullptr);
-}
-
-// ---- BLAS ----
-
-/// c = alpha op(a) op(b) + beta c, row-major, for dimensions that fit 32 bits.
-inline void gemm(bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, float alpha, const float* a, int64_t lda,
-                 const float* b, int64_t ldb, float beta, float* c, int64_t ldc) {
-  cblas_sgemm(CblasRowMajor, trans_a ? CblasTrans : CblasNoTrans, trans_b ? CblasTrans : CblasNoTrans,
-              static_cast<blasint>(m), static_cast<blasint>(n), static_cast<blasint>(k), alpha, a,
-              static_cast<blasint>(lda), b, static_cast<blasint>(ldb), beta, c, static_cast<blasint>(ldc));
-}
-inline void gemm(bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, double alpha, const double* a,
-                 int64_t lda, const double* b, int64_t ldb, double beta, double* c, int64_t ldc) {
-  cblas_dgemm(CblasRowMajor, trans_a ? CblasTrans : CblasNoTrans, trans_b ? CblasTrans : CblasNoTrans,
-              static_cast<blasint>(m), static_cast<blasint>(n), static_cast<blasint>(k), alpha, a,
-              static_cast<blasint>(lda), b, static_cast<blasint>(ldb), beta, c, static_cast<blasint>(ldc));
-}
-
-/// BLAS's own threads would change bits with their number. Set once: calls on any thread then run on that thread.
-inline void use_single_threaded_blas() {
-  static const bool done = [] {
-    openblas_set_num_threads(1);
-    return true;
-  }();
-  static_cast<void>(done);
 }
 
 }  // namespace tape::cpu::product

@@ -117,6 +117,78 @@ def special():
     g.write()
 
 
+def activated(z, act):
+    from scipy.special import erf, expit
+    with np.errstate(all="ignore"):
+        return {"none": lambda: z, "relu": lambda: np.where(z > 0, z, np.where(np.isnan(z), z, 0)),
+                "gelu": lambda: z * 0.5 * (1 + erf(z / np.sqrt(2))), "sigmoid": lambda: expit(z),
+                "gelu_tanh": lambda: 0.5 * z * (1 + np.tanh(np.sqrt(2 / np.pi) * (z + 0.044715 * z**3))),
+                "silu": lambda: z * expit(z), "tanh": lambda: np.tanh(z)}[act]()
+
+
+def epilogue():
+    g = Golden("matmul-epilogue", "matmul: bias=, act= and aux=, one rounding after the activation")
+    acts = ["none", "relu", "gelu", "gelu_tanh", "silu", "sigmoid", "tanh"]
+    # Small integers over 8 keep the product and its bias exact; the activation is rounded once.
+    tolerance = {"f64": "rtol=1e-13 atol=1e-14", "f32": "rtol=2e-7 atol=1e-7", "f16": "rtol=1e-3 atol=1e-7",
+                 "bf16": "rtol=8e-3 atol=1e-7"}
+
+    def one(a_shape, b_shape, dtype, act="none", bias=True, aux=True, out=None, more="", before=None, alpha=None):
+        out = out or dtype
+        trans_b = "trans_b" in more
+        a, b = (cast(rng.integers(-3, 4, shape) / (1 if dtype in INTS else 4), dtype) for shape in (a_shape, b_shape))
+        z = product(a, b, False, trans_b, dtype)
+        if alpha is not None:
+            z = alpha * z
+        text = f"MATMUL {{}}, {g.input(a, dtype)}, {g.input(b, dtype)}"
+        if bias:
+            c = cast(rng.integers(-3, 4, np.shape(z)[-1]) / (1 if dtype in INTS else 8), out)
+            text += f", bias={g.input(c, out)}"
+            z = z + (c.astype(np.float64) if dtype in FLOATS else c)
+        kept = g.fresh("z")
+        text += f", aux={kept}" if aux else ""
+        text += f", act={act}" if act != "none" else ""
+        text += more + (f", alpha={alpha}" if alpha is not None else "")
+        wanted = activated(z, act) if dtype in FLOATS else z
+        if before is None:
+            y = g.fresh("y")
+            text += f", dtype={out}" if out != dtype else ""
+        else:
+            start = cast(np.full(np.shape(wanted), before), out)
+            y = g.declare("state", start, out)
+            text += ", acc=1"
+            wanted = wanted + start
+        g.add(text.format(y))
+        if dtype in INTS:
+            g.expect(y, cast(wanted, out), out)
+        else:
+            g.expect(y, cast(wanted, out), out, "~", tolerance[out])
+        if aux:
+            g.expect(kept, cast(z, dtype), dtype)
+
+    for act in acts:
+        for dtype in FLOATS:
+            one((3, 4), (4, 5), dtype, act)
+        one((2, 3), (3, 2), "f32", act, bias=False, aux=False)
+    for dtype in ("f16", "bf16"):
+        one((3, 4), (4, 5), dtype, "silu", out="f32")
+    for dtype in ("i64", "i32", "u8"):
+        one((3, 4), (4, 5), dtype)
+    one((2, 3, 4), (4, 5), "f32", "relu")
+    one((2, 3, 4), (2, 4, 5), "f64", "tanh")
+    one((4,), (4, 5), "f32", "sigmoid")
+    one((3, 4), (4,), "f32", "sigmoid", bias=False)
+    one((3, 4), (5, 4), "f32", "relu", more=", trans_b=1")
+    one((3, 0), (0, 4), "f32", "sigmoid")
+    one((0, 3), (3, 4), "f32", "relu")
+    one((3, 4), (4, 5), "f32", aux=False, before=2)
+    one((3, 4), (4, 5), "f16", aux=False, before=2)
+    one((3, 4), (4, 5), "f32", "relu", alpha=-0.5)
+    one((3, 140), (140, 70), "f32", "relu", aux=False)
+    g.write()
+
+
 exact()
 inexact()
 special()
+epilogue()

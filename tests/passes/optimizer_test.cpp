@@ -73,6 +73,37 @@ TEST(Optimizer, MomentumAndNamedRateAndStep) {
   EXPECT_FALSE(player.machine.find("opt.lr").has_value());
 }
 
+TEST(Optimizer, EveryKindKeepsTheListsOfItsRow) {
+  struct Kind {
+    std::string text;
+    std::vector<std::string> lists;
+  };
+  const Kind kinds[] = {{"amsgrad", {"m", "v", "max"}},
+                        {"adagrad lr_decay=0.5", {"v"}},
+                        {"rmsprop", {"v"}},
+                        {"rmsprop momentum=0.5 alpha=0.9", {"m", "v"}},
+                        {"nag", {"m"}},
+                        {"nag momentum=0", {}},
+                        {"lion weight_decay=0.1", {"m"}}};
+  for (const Kind& kind : kinds) {
+    Player player(kModel + ".optimizer opt kind=" + kind.text + " params=* lr=0.25\n" + kStep, "cpu");
+    for (const std::string list : {"m", "v", "max"})
+      EXPECT_EQ(player.machine.find("w.opt." + list).has_value(),
+                std::find(kind.lists.begin(), kind.lists.end(), list) != kind.lists.end())
+          << kind.text << ' ' << list;
+    player.run("step");
+    player.run("step");
+    EXPECT_EQ(player.get("opt.t"), (Values{2})) << kind.text;
+    EXPECT_LT(player.get("w")[0], 1) << kind.text;
+  }
+}
+
+TEST(Optimizer, LionMovesByTheRate) {
+  Player player(kModel + ".optimizer opt kind=lion params=w lr=0.25\n" + kStep, "cpu");
+  player.run("step");
+  EXPECT_EQ(player.get("w"), (Values{0.75, 1.75, 3.75}));
+}
+
 TEST(Optimizer, StateIsF64ForF64Parameters) {
   Player player(R"(.param a f64[2] = 2 3
 .output loss f64[]

@@ -378,6 +378,11 @@ Term Rule::updated(const Term& base, Command&& update) const {
   return {&pass_, own.id, false};
 }
 
+void Rule::refuse(const std::string& why) const {
+  pass_.error(pass_.location_,
+              fmt::format("{}: {}: {}", pass_.source_.tapes[pass_.spec_.tape].name, command.op->mnemonic, why));
+}
+
 DType Rule::gradient_dtype(size_t i) const {
   const ValueId value = item_.in[position(i, 0)];
   if (value == kNone || !pass_.frame_->gradients[value].leaf) return dtype(i);

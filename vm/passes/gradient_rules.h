@@ -5,6 +5,7 @@
 
 #include <initializer_list>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "vm/passes/gradient_values.h"
@@ -113,6 +114,8 @@ class Rule {
   /// `base` after `update`, a command whose first operand, left out, reads and writes it. `base` keeps its value
   /// unless it is fresh.
   [[nodiscard]] Term updated(const Term& base, Command&& update) const;
+  /// Reports that this command has no gradient here, and why.
+  void refuse(const std::string& why) const;
 
  private:
   [[nodiscard]] size_t position(size_t i, size_t k) const { return (i == 0 ? 0 : command.ends[i - 1]) + k; }
@@ -124,6 +127,10 @@ class Rule {
 };
 
 namespace gradient_rules {
+/// Derivatives by x of the activations that are not functions of their result.
+[[nodiscard]] Term gelu_slope(const Term& x);
+[[nodiscard]] Term gelu_tanh_slope(const Term& x);
+[[nodiscard]] Term silu_slope(const Term& x);
 /// Rows whose result does not depend on small changes of their sources: nothing to add.
 inline void ZeroGradient(Rule&) {}
 /// Rows without a rule: the pass reports them before it gets here.

@@ -85,7 +85,50 @@ Term matmul(const Rule& r, const Term& a, bool trans_a, const Term& b, bool tran
   Command command = r.command_like(Opcode::MatMul, {a, b});
   set_int(command, "trans_a", trans_a);
   set_int(command, "trans_b", trans_b);
+  set_int(command, "act", 0);
   return r.emit(std::move(command));
+}
+
+enum class Activation : int64_t { None, Relu, Gelu, GeluTanh, Silu, Sigmoid, Tanh };  // of MATMUL's act=
+
+/// The value before the activation: aux= where the forward writes it, else the product once more.
+Term before_activation(const Rule& r) {
+  if (r.given(4)) return r.out(4).as(r.dtype(0));
+  Command again = r.command_like(Opcode::MatMul, {r.in(1), r.in(2), r.in_if_given(3)});
+  set_int(again, "act", 0);
+  return r.emit(std::move(again), r.dtype(0));
+}
+
+/// g times the slope of the activation.
+Term through_activation(const Rule& r, const Term& g) {
+  switch (static_cast<Activation>(r.command.attr_int("act"))) {
+    case Activation::None:
+      return g;
+    case Activation::Relu:
+      return where(binary(Opcode::Gt, r.out(), 0.0), g, constant(g, 0));
+    case Activation::Gelu:
+      return g * gelu_slope(before_activation(r));
+    case Activation::GeluTanh:
+      return g * gelu_tanh_slope(before_activation(r));
+    case Activation::Silu:
+      return g * silu_slope(before_activation(r));
+    case Activation::Sigmoid: {
+      const Term y = r.out();
+      return g * (y * (1.0 - y));
+    }
+    case Activation::Tanh:
+      return g * (1.0 - unary(Opcode::Square, r.out()));
+  }
+  return g;
+}
+
+/// The gradient of product + bias: what comes through the activation and what comes from aux=.
+Term matmul_gradient(const Rule& r) {
+  const bool with_aux = r.given(4) && r.has(4);
+  if (!r.has(0)) return r.g(4).as(r.dtype(0));
+  Term g = through_activation(r, r.g());
+  if (with_aux) g = g + r.g(4).as(r.dtype(0));
+  return g;
 }
 
 Shape merged(const Shape& shape) {
@@ -95,15 +138,17 @@ Shape merged(const Shape& shape) {
 }  // namespace
 
 /// With A = op(a), B = op(b): dA = g B^T, dB = A^T g, each transposed back, summed over broadcast batches. A vector on
-/// the left is a row, on the right a column.
+/// the left is a row, on the right a column. g is that of the product plus bias.
 void MatMul(Rule& r) {
+  const Term complete = matmul_gradient(r);
+  if (r.wants(3)) r.give(3, complete);
   const int rank_a = r.shape(1).rank(), rank_b = r.shape(2).rank();
   const bool trans_a = rank_a > 1 && r.command.attr_bool("trans_a"),
              trans_b = rank_b > 1 && r.command.attr_bool("trans_b");
   Shape shape_g = r.shape(0);
   if (rank_b == 1) shape_g = with_axis(shape_g, shape_g.rank());
   if (rank_a == 1) shape_g = with_axis(shape_g, shape_g.rank() - 1);
-  const Term g = r.g().as(r.dtype(1)).reshaped(shape_g);
+  const Term g = complete.as(r.dtype(1)).reshaped(shape_g);
   if (r.wants(1)) {
     const Term b = rank_b == 1 ? r.in(2).reshaped(with_axis(r.shape(2), 1)) : r.in(2);
     Term found = trans_a ? matmul(r, b, trans_b, g, true) : matmul(r, g, false, b, !trans_b);

@@ -90,24 +90,30 @@ void Elu(Rule& r) {
   const Term slope = unary(Opcode::Exp, binary(Opcode::Min, x, 0.0)) * r.command.attr_float("alpha");
   r.give(1, where(positive, r.g(), r.g() * slope));
 }
-void Gelu(Rule& r) {
-  const Term x = r.in(1);
+Term gelu_slope(const Term& x) {
   const Term cdf = unary(Opcode::Erf, x * kSqrtHalf) * 0.5 + 0.5;
   const Term density = unary(Opcode::Exp, unary(Opcode::Square, x) * -0.5) * kOneOverSqrtTwoPi;
-  r.give(1, r.g() * (cdf + x * density));
+  return cdf + x * density;
 }
-void GeluTanh(Rule& r) {
-  const Term x = r.in(1);
+Term gelu_tanh_slope(const Term& x) {
   const Term square = unary(Opcode::Square, x);
   const Term t = unary(Opcode::Tanh, x * (square * kGeluCubic + 1.0) * kSqrtTwoOverPi);
   const Term inner = (square * (3 * kGeluCubic) + 1.0) * kSqrtTwoOverPi;
   const Term slope = x * (1.0 - unary(Opcode::Square, t)) * inner;
-  r.give(1, r.g() * ((t + 1.0 + slope) * 0.5));
+  return (t + 1.0 + slope) * 0.5;
+}
+Term silu_slope(const Term& x) {
+  const Term s = unary(Opcode::Sigmoid, x);
+  return s * (x * (1.0 - s) + 1.0);
+}
+void Gelu(Rule& r) {
+  r.give(1, r.g() * gelu_slope(r.in(1)));
+}
+void GeluTanh(Rule& r) {
+  r.give(1, r.g() * gelu_tanh_slope(r.in(1)));
 }
 void Silu(Rule& r) {
-  const Term x = r.in(1);
-  const Term s = unary(Opcode::Sigmoid, x);
-  r.give(1, r.g() * (s * (x * (1.0 - s) + 1.0)));
+  r.give(1, r.g() * silu_slope(r.in(1)));
 }
 void Mish(Rule& r) {
   const Term x = r.in(1);

@@ -3,6 +3,4 @@
 namespace tape::gradient_rules {
 void Map(Rule&) {}
 void MapReduce(Rule&) {}
-void LstmCell(Rule&) {}
-void GruCell(Rule&) {}
 }

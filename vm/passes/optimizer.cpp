@@ -97,7 +97,7 @@ class OptimizerPass {
       else if (operand.name == "low")
         command.push_operand(std::vector<TensorId>());
       else
-        command.push_operand(no_moment ? std::vector<TensorId>() : moments(operand.name, wide));
+        command.push_operand(no_moment && operand.name == "m" ? std::vector<TensorId>() : moments(operand.name, wide));
     }
   }
 
