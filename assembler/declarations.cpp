@@ -152,13 +152,11 @@ void Assembler::read_options(Scan& scan, const Here& here, const DeclarationKind
 
 void Assembler::read_option(Scan& scan, const DeclarationKind& kind, Declared& declared, const Name& key) {
   Tensor& tensor = declared.tensor;
-  if (key.text == "write" && tensor.role == Role::Extern) {
+  if (key.text == "write" && (kind.raw || tensor.role == Role::Extern)) {
     tensor.writable = true;
   } else if (key.text == "link" && scan.accept('=')) {
     if (scan.peek() == '%') raw_links_.push_back(static_cast<TensorId>(context_.module.tensors.size()));
     tensor.link = tensor_reference(scan);
-  } else if (kind.raw && key.text == "write") {
-    tensor.writable = true;
   } else if (kind.raw && key.text == "persistent") {
     tensor.persistent_grad = true;
   } else if (kind.initialised) {
