@@ -95,6 +95,8 @@ std::string joined(std::span<const std::string_view> tokens, const std::vector<b
     }
     if (spaced_equals && !comparison && (token == "=" || before == "=") && before != "!" && token != before)
       space = true;
+    // `= =` is no `==`, and stays the mistake it is.
+    if (token == "=" && (before == "=" || before == "!" || before == "<" || before == ">")) space = blank[from + i];
     if (space) text += ' ';
     text += token;
   }

@@ -190,7 +190,7 @@ class Run {
   std::string resolve(const std::string& name, const char* option) {
     const size_t colon = name.find(':');
     const std::string tape = colon == std::string::npos ? entry_name() : name.substr(0, colon);
-    const std::string bare = colon == std::string::npos ? name : name.substr(colon + 1);
+    std::string bare = colon == std::string::npos ? name : name.substr(colon + 1);
     if (colon == std::string::npos && (persistent(name) != nullptr || module().find_sink(name) != kNone)) return name;
     const TapeId id = module().find_tape(tape);
     if (id == kNone) usage_error(fmt::format("--{} {}: no tape `{}`", option, name, tape));

@@ -121,7 +121,7 @@ HostArray random_values(const std::string& kind, const Wanted& wanted) {
   return array;
 }
 
-HostArray fitted(HostArray array, const Wanted& wanted) {
+HostArray fitted(const HostArray& array, const Wanted& wanted) {
   const Shape& got = array.shape;
   bool fits = got == wanted.shape;
   if (wanted.rows) {
@@ -173,7 +173,7 @@ HostArray read_spec(const std::string& spec, const Wanted& wanted) {
     if (array.dtype != typed->dtype || array.shape != typed->shape)
       usage_error(fmt::format("{}: {} holds {}{}, not {}{}", wanted.name, typed->values.substr(1), name_of(array.dtype),
                               array.shape.text(), name_of(typed->dtype), typed->shape.text()));
-    return fitted(std::move(array), wanted);
+    return fitted(array, wanted);
   }
   if (all_numbers(spec) && !wanted.rows) return parse_values(spec, wanted.dtype, wanted.shape, wanted.name);
   if (const auto words = words_of(spec); words.size() > 1 && is_number(words[0]) && !std::filesystem::exists(spec))

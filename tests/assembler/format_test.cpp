@@ -53,6 +53,7 @@ TEST(Format, KeepsStringsAndComments) {
 
 TEST(Format, KeepsConditions) {
   EXPECT_EQ(formatted(".if A<=3\n.if A == B\n.if A!=3\n"), ".if A<=3\n.if A == B\n.if A!=3\n");
+  EXPECT_EQ(formatted(".expect x =\t= 1\n"), ".expect x = = 1\n");
 }
 
 TEST(Format, LeavesAloneWhatItDoesNotUnderstand) {

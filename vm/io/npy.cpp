@@ -82,7 +82,7 @@ class DictReader {
     if (quote != '\'' && quote != '"') broken();
     const size_t end = text_.find(quote, at_ + 1);
     if (end == std::string_view::npos || end - at_ > 64) broken();
-    const std::string word(text_.substr(at_ + 1, end - at_ - 1));
+    std::string word(text_.substr(at_ + 1, end - at_ - 1));
     for (const char c : word)
       if (c < ' ' || c > '~') broken();
     at_ = end + 1;
