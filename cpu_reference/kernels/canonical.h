@@ -198,7 +198,7 @@ void fold(int64_t n, int64_t w, const Leaf& leaf, typename Rule::Acc* out, Pool*
       },
       &state);
   for (int l = level; l < tree.levels; ++l) {
-    const int64_t half = tree.width[static_cast<size_t>(l + 1)];
+    const int64_t half = tree.width[static_cast<size_t>(l) + 1];
     for (int64_t j = 0; j + half < tree.width[static_cast<size_t>(l)]; ++j)
       for (int64_t c = 0; c < w; ++c) values[j][c] = Rule::combine(values[j][c], values[j + half][c]);
   }
