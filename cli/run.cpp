@@ -582,7 +582,7 @@ void run_options(po::options_description& options) {
   options.add_options()("backend", text("auto|cpu|cpu64|cuda"), "what plays it")(
       "in", list("NAME=SPEC"),
       "fill an input, parameter, state or stream column (SPEC: file.npy, file.npz:key, file.safetensors:key, "
-      "'2x3xf32=1 2 3 4 5 6', 2x3xf32=@file.npy, random[:normal|uniform|integers], zeros, -)")(
+      "'2x3xf32=1 2 3 4 5 6', 2x3xf32=@file.npy, 100xu8=@raw.txt, random[:normal|uniform|integers], zeros, -)")(
       "out", list("[TAPE:]NAME=SPEC"),
       "hand out a tensor or sink: - prints, file.npy, file.npz[:key], file.safetensors[:key]")(
       "expect", list("NAME=SPEC[,atol=,rtol=]"), "compare; 1 when they differ")(

@@ -121,6 +121,16 @@ HostArray random_values(const std::string& kind, const Wanted& wanted) {
   return array;
 }
 
+/// The bytes of a file of no format, as many as the shape wants.
+HostArray read_raw(const std::string& path, DType dtype, const Shape& shape, const std::string& what) {
+  HostArray array{dtype, shape, io::read_file(path)};
+  const auto bytes = static_cast<size_t>(shape.elements()) * size_of(dtype);
+  if (array.bytes.size() != bytes)
+    usage_error(fmt::format("{}: {} has {} bytes, wanted {} for {}{}", what, path, array.bytes.size(), bytes,
+                            name_of(dtype), shape.text()));
+  return array;
+}
+
 HostArray fitted(const HostArray& array, const Wanted& wanted) {
   const Shape& got = array.shape;
   bool fits = got == wanted.shape;
@@ -169,9 +179,11 @@ HostArray read_spec(const std::string& spec, const Wanted& wanted) {
       usage_error(fmt::format("{}: shape {} is too large", wanted.name, typed->shape.text()));
     if (!typed->values.starts_with('@'))
       return fitted(parse_values(typed->values, typed->dtype, typed->shape, wanted.name), wanted);
-    HostArray array = io::read_array(typed->values.substr(1));
+    const std::string path = typed->values.substr(1);
+    const bool named = path.ends_with(".npy") || !io::split_archive(path).second.empty();
+    HostArray array = named ? io::read_array(path) : read_raw(path, typed->dtype, typed->shape, wanted.name);
     if (array.dtype != typed->dtype || array.shape != typed->shape)
-      usage_error(fmt::format("{}: {} holds {}{}, not {}{}", wanted.name, typed->values.substr(1), name_of(array.dtype),
+      usage_error(fmt::format("{}: {} holds {}{}, not {}{}", wanted.name, path, name_of(array.dtype),
                               array.shape.text(), name_of(typed->dtype), typed->shape.text()));
     return fitted(array, wanted);
   }
@@ -182,13 +194,16 @@ HostArray read_spec(const std::string& spec, const Wanted& wanted) {
 }
 
 void Outputs::check(const std::string& name, const std::string& spec) {
-  if (spec == "-" || spec.ends_with(".npy") || !io::split_archive(spec).second.empty()) return;
-  usage_error(
-      fmt::format("--out {}={}: an output is -, file.npy, file.npz[:key] or file.safetensors[:key]", name, spec));
+  if (spec == "-" || spec.ends_with(".npy") || (spec.size() > 1 && spec[0] == '@') ||
+      !io::split_archive(spec).second.empty())
+    return;
+  usage_error(fmt::format("--out {}={}: an output is -, file.npy, file.npz[:key], file.safetensors[:key] or @file",
+                          name, spec));
 }
 
 void Outputs::want_writable(const std::string& spec) {
-  if (spec == "-") return;
+  if (spec == "-" || spec == "@-") return;
+  if (spec[0] == '@') return io::want_writable(spec.substr(1));
   const std::string archive = io::split_archive(spec).first;
   io::want_writable(archive.empty() ? spec : archive);
 }
@@ -197,6 +212,8 @@ void Outputs::add(const std::string& name, const std::string& spec, HostArray ar
   const auto [archive, key] = io::split_archive(spec);
   if (spec == "-") {
     printed_.emplace_back(name, std::move(array));
+  } else if (spec[0] == '@') {
+    raw_.emplace_back(spec.substr(1), std::move(array.bytes));
   } else if (archive.empty()) {
     npy_.emplace_back(spec, std::move(array));
   } else {
@@ -211,6 +228,12 @@ void Outputs::add(const std::string& name, const std::string& spec, HostArray ar
 void Outputs::write(nlohmann::json* json) const {
   for (const auto& [path, array] : npy_) io::write_npy(path, array);
   for (const auto& [path, arrays] : archives_) io::write_arrays(path, arrays);
+  for (const auto& [path, bytes] : raw_) {
+    if (path == "-")
+      print({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+    else
+      io::write_file(path, bytes);
+  }
   for (const auto& [name, array] : printed_) {
     if (json != nullptr)
       (*json)[name] = array_json(array);

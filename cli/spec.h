@@ -1,5 +1,6 @@
 // SPEC of --in, --out and --expect: file.npy, file.npz:key, file.safetensors:key, 2x3xf32=1 2 3 4 5 6,
-// 2x3xf32=@file.npy, random[:normal|uniform|integers], zeros, - (stdin as .npy, or print).
+// 2x3xf32=@file.npy, random[:normal|uniform|integers], zeros, - (stdin as .npy, or print). A file of no known format is
+// raw bytes: 100xu8=@text.txt reads, @text.txt or @- writes them.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -42,6 +43,7 @@ class Outputs {
  private:
   std::vector<std::pair<std::string, HostArray>> printed_;
   std::vector<std::pair<std::string, HostArray>> npy_;
+  std::vector<std::pair<std::string, std::vector<std::byte>>> raw_;
   std::vector<std::pair<std::string, io::NamedArrays>> archives_;
 };
 

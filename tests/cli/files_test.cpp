@@ -47,6 +47,20 @@ TEST(Files, PipesWork) {
   EXPECT_EQ(result.out, "c f32[2] = 2 3\n");
 }
 
+TEST(Files, RawBytesInAndOut) {
+  const Folder folder;
+  folder.write("up.tape", ".input text u8[4]\n.output loud u8[4]\n.tape main\n  SUB loud, text, 32\n.end\n");
+  folder.write("low.txt", "abcd");
+  const Result result = run_tape(folder, "run up.tape -q --in text=4xu8=@low.txt --out loud=@loud.txt");
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_EQ(read_text(folder / "loud.txt"), "ABCD");
+  EXPECT_EQ(run_tape(folder, "run up.tape -q --in text=4xu8=@low.txt --out loud=@-").out, "ABCD");
+  folder.write("long.txt", "abcde");
+  const Result wrong = run_tape(folder, "run up.tape -q --in text=4xu8=@long.txt");
+  EXPECT_EQ(wrong.code, 2);
+  EXPECT_NE(wrong.err.find("text: long.txt has 5 bytes, wanted 4 for u8[4]"), wrong.err.npos) << wrong.err;
+}
+
 TEST(Files, BadFilesHaveAMessageAndTheirCode) {
   const Folder folder;
   folder.write("add.tape", kAdd);

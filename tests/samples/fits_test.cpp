@@ -82,5 +82,17 @@ TEST(SamplesTraining, DigitsWithDropout) {
   EXPECT_EQ(numbers(machine, "masks"), before);
 }
 
+TEST(SamplesTraining, AdditionIsRightOnSumsItNeverSaw) {
+  Machine machine = trained("addition.tape", 800);
+  machine.run("evaluate");
+  EXPECT_GE(number(machine, "held_out"), 0.95);
+  for (const auto& [a, b] : {std::pair{57, 68}, std::pair{99, 99}, std::pair{7, 0}}) {
+    machine.load("a", array<int32_t>(DType::I32, {}, {a}));
+    machine.load("b", array<int32_t>(DType::I32, {}, {b}));
+    machine.run("add");
+    EXPECT_EQ(number(machine, "sum"), a + b);
+  }
+}
+
 }  // namespace
 }  // namespace tape::test
