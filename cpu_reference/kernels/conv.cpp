@@ -170,16 +170,14 @@ struct InputGrad {
   [[nodiscard]] static const C* dense(int64_t, int64_t, int64_t) { return nullptr; }
   void rows(int64_t group, int64_t i0, int64_t count, int64_t k0, int64_t depth, C* to, int64_t ld) const {
     const int64_t taps = h.taps.taps * w.taps.taps;
-    int64_t channel = k0 / taps, tap_h = k0 % taps / w.taps.taps, tap_w = k0 % w.taps.taps;
-    for (int64_t k = 0; k < depth; ++k) {
-      const int64_t at = (h.tap + tap_h * h.tap_step) * g.w.kernel + w.tap + tap_w * w.tap_step;
-      const T* const from = weight + ((group * g.out + channel) * g.in + i0) * g.taps() + at;
-      for (int64_t i = 0; i < count; ++i) to[i * ld + k] = load(from[i * g.taps()]);
-      if (++tap_w < w.taps.taps) continue;
-      tap_w = 0;
-      if (++tap_h < h.taps.taps) continue;
-      tap_h = 0;
-      ++channel;
+    for (int64_t i = 0; i < count; ++i, to += ld) {
+      int64_t channel = group * g.out + k0 / taps, tap_h = k0 % taps / w.taps.taps, tap_w = k0 % w.taps.taps;
+      for (int64_t k = 0; k < depth; ++channel, tap_h = 0) {
+        const T* const from = weight + (channel * g.in + i0 + i) * g.taps() + h.tap * g.w.kernel + w.tap;
+        for (; tap_h < h.taps.taps && k < depth; ++tap_h, tap_w = 0)
+          for (; tap_w < w.taps.taps && k < depth; ++tap_w, ++k)
+            to[k] = load(from[tap_h * h.tap_step * g.w.kernel + tap_w * w.tap_step]);
+      }
     }
   }
   void columns(int64_t group, int64_t k0, int64_t depth, int64_t j0, int64_t cols, C* to, int64_t ld) const {

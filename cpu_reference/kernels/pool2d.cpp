@@ -6,13 +6,14 @@
 
 #include "cpu_reference/kernels/canonical.h"
 #include "cpu_reference/kernels/move_rows.h"
-#include "cpu_reference/kernels/taps.h"
+#include "cpu_reference/kernels/unfold.h"
 #include "opcodes/windows.h"
 
 namespace tape::cpu {
 namespace {
 
 constexpr int64_t kLine = 256;       // windows treated together
+constexpr int64_t kLanes = 16;       // whole vectors: the lanes behind the last window hold anything
 constexpr int64_t kStretch = 8'192;  // elements of dst that a gradient sums at a time
 constexpr int64_t kGrain = 16'384;   // elements looked at by a task
 
@@ -44,71 +45,100 @@ Pooling unpack(const Call& call) {
   return p;
 }
 
-/// f(i, element) for the windows i of [o0, o0 + n) whose tap lies in the row; strides of 1 and 2 are loops of their
-/// own, which become vector code.
-template <class T, class F>
-void for_tap(const Taps& w, int64_t tap, int64_t o0, int64_t n, const T* row, const F& f) {
-  const Taps::Range inside = w.inside(tap);
-  const int64_t begin = std::max(inside.begin, o0) - o0, end = std::min(inside.end, o0 + n) - o0;
-  const T* const from = row + o0 * w.stride + w.offset(tap);
-  if (w.stride == 1)
-    for (int64_t i = begin; i < end; ++i) f(i, from[i]);
-  else if (w.stride == 2)
-    for (int64_t i = begin; i < end; ++i) f(i, from[2 * i]);
-  else
-    for (int64_t i = begin; i < end; ++i) f(i, from[w.stride * i]);
+constexpr int64_t lanes_of(int64_t n) {
+  return (n + kLanes - 1) / kLanes * kLanes;
 }
 
-/// Plays body(plane, row of windows, first, n) for lines of at most kLine windows.
+/// One tap after another of all windows, those of one plane after those of another.
+Unfold unfold_of(const Pooling& p, double padding) {
+  return {p.h, p.w, p.image(), padding};
+}
+
+/// Plays body(first, n) for at most kLine adjacent windows of [0, planes * windows).
 template <class Body>
-void for_lines(const Pooling& p, Context& context, const Body& body) {
-  const int64_t across = (p.w.count + kLine - 1) / kLine;
-  const int64_t work = std::max<int64_t>(1, std::min(kLine, p.w.count) * p.h.taps * p.w.taps);
-  context.pool->for_range(p.planes * p.h.count * across, std::max<int64_t>(1, kGrain / work),
-                          [&](int64_t begin, int64_t end) {
-                            for (int64_t t = begin; t < end; ++t) {
-                              const int64_t first = t % across * kLine, line = t / across;
-                              body(line / p.h.count, line % p.h.count, first, std::min(kLine, p.w.count - first));
-                            }
-                          });
+void for_windows(const Pooling& p, Context& context, const Body& body) {
+  const int64_t windows = p.planes * p.windows();
+  const int64_t grain = std::max<int64_t>(1, kGrain / (kLine * p.h.taps * p.w.taps));
+  context.pool->for_range((windows + kLine - 1) / kLine, grain, [&](int64_t begin, int64_t end) {
+    for (int64_t t = begin; t < end; ++t) body(t * kLine, std::min(kLine, windows - t * kLine));
+  });
+}
+
+/// Calls f(row of windows, first column, count, at) for the runs of windows [first, first + n) in one row each.
+template <class F>
+void for_rows(const Pooling& p, int64_t first, int64_t n, const F& f) {
+  int64_t row = first / p.w.count % p.h.count, column = first % p.w.count;
+  for (int64_t at = 0; at < n; row = row + 1 == p.h.count ? 0 : row + 1, column = 0) {
+    const int64_t count = std::min(p.w.count - column, n - at);
+    f(row, column, count, at);
+    at += count;
+  }
 }
 
 // ---- maximum ----
 
-/// The maxima of n windows of one line.
+/// The maxima of n windows.
 template <class T, class Acc>
-void largest(const Pooling& p, const T* plane, int64_t oh, int64_t first, int64_t n, Acc* best) {
-  std::fill_n(best, n, -std::numeric_limits<Acc>::infinity());
-  for (int64_t tap_h = 0; tap_h < p.h.taps; ++tap_h) {
-    const int64_t ih = oh * p.h.stride + p.h.offset(tap_h);
-    if (ih < 0 || ih >= p.h.size) continue;
-    for (int64_t tap_w = 0; tap_w < p.w.taps; ++tap_w)
-      for_tap(p.w, tap_w, first, n, plane + ih * p.w.size, [best](int64_t i, T x) {
-        const Acc value = load(x), old = best[i];
-        const bool takes = (value > old) | (value != value);
-        best[i] = takes ? value : old;
-      });
+void largest(const Pooling& p, const T* src, int64_t first, int64_t n, Acc* best) {
+  constexpr Acc kLowest = -std::numeric_limits<Acc>::infinity();
+  const Unfold unfold = unfold_of(p, static_cast<double>(kLowest));
+  Acc value[kLine];
+  const int64_t lanes = lanes_of(n);
+  std::fill_n(best, lanes, kLowest);
+  std::fill_n(value, lanes, kLowest);
+  for (int64_t tap = 0; tap < p.h.taps * p.w.taps; ++tap) {
+    unfold(src, tap, 1, first, n, value, 0);
+    for (int64_t i = 0; i < lanes; ++i) {
+      const bool takes = (value[i] > best[i]) | (value[i] != value[i]);
+      best[i] = takes ? value[i] : best[i];
+    }
   }
 }
 
-/// The same, and their positions in the plane.
+/// Taps of a window before the first that lies inside.
+int64_t skipped(const Taps& taps, int64_t at) {
+  const int64_t begin = at * taps.stride + taps.first;
+  return begin >= 0 ? 0 : (-begin + taps.step - 1) / taps.step;
+}
+
+/// Positions of n windows in their planes: of tap 0, which may lie outside, and of the first tap inside.
+template <class Position>
+void positions_of(const Pooling& p, int64_t first, int64_t n, Position* start, Position* inside) {
+  for_rows(p, first, n, [&](int64_t row, int64_t column, int64_t count, int64_t at) {
+    const int64_t top = row * p.h.stride + p.h.first, down = skipped(p.h, row) * p.h.step * p.w.size;
+    const auto base = static_cast<Position>(top * p.w.size + p.w.first + column * p.w.stride);
+    const auto stride = static_cast<Position>(p.w.stride);
+    for (int64_t i = 0; i < count; ++i) {
+      start[at + i] = static_cast<Position>(base + static_cast<Position>(i) * stride);
+      inside[at + i] = static_cast<Position>(start[at + i] + static_cast<Position>(down));
+    }
+    for (int64_t i = 0; i < count; ++i) {
+      const int64_t right = skipped(p.w, column + i) * p.w.step;
+      if (right == 0) break;
+      inside[at + i] = static_cast<Position>(inside[at + i] + static_cast<Position>(right));
+    }
+  });
+}
+
+/// The first maximum of n windows, and its position in its plane.
 template <class T, class Acc, class Position>
-void first_largest(const Pooling& p, const T* plane, int64_t oh, int64_t first, int64_t n, Acc* best,
-                   Position* position) {
-  std::fill_n(best, n, -std::numeric_limits<Acc>::infinity());
-  std::fill_n(position, n, Position{-1});
-  for (int64_t tap_h = 0; tap_h < p.h.taps; ++tap_h) {
-    const int64_t ih = oh * p.h.stride + p.h.offset(tap_h);
-    if (ih < 0 || ih >= p.h.size) continue;
-    for (int64_t tap_w = 0; tap_w < p.w.taps; ++tap_w) {
-      const auto base = static_cast<Position>(ih * p.w.size + p.w.offset(tap_w) + first * p.w.stride);
-      const auto stride = static_cast<Position>(p.w.stride);
-      for_tap(p.w, tap_w, first, n, plane + ih * p.w.size, [=](int64_t i, T x) {
-        const Acc value = load(x), old = best[i];
-        const bool takes = (position[i] < 0) | (value > old) | ((value != value) & (old == old));
-        best[i] = takes ? value : old;
-        position[i] = takes ? static_cast<Position>(base + static_cast<Position>(i) * stride) : position[i];
-      });
+void first_largest(const Pooling& p, const T* src, int64_t first, int64_t n, Acc* best, Position* position) {
+  constexpr Acc kLowest = -std::numeric_limits<Acc>::infinity();
+  const Unfold unfold = unfold_of(p, static_cast<double>(kLowest));
+  Acc value[kLine];
+  Position start[kLine];
+  const int64_t lanes = lanes_of(n);
+  std::fill_n(best, lanes, kLowest);
+  std::fill_n(value, lanes, kLowest);
+  positions_of(p, first, n, start, position);
+  for (int64_t i = n; i < lanes; ++i) start[i] = position[i] = 0;
+  for (int64_t tap = 0; tap < p.h.taps * p.w.taps; ++tap) {
+    unfold(src, tap, 1, first, n, value, 0);
+    const auto offset = static_cast<Position>(tap / p.w.taps * p.h.step * p.w.size + tap % p.w.taps * p.w.step);
+    for (int64_t i = 0; i < lanes; ++i) {
+      const bool takes = (value[i] > best[i]) | ((value[i] != value[i]) & (best[i] == best[i]));
+      best[i] = takes ? value[i] : best[i];
+      position[i] = takes ? static_cast<Position>(start[i] + offset) : position[i];
     }
   }
 }
@@ -121,22 +151,21 @@ struct MaxPool {
     const T* const src = call.operand(1).as<T>();
     T* const dst = call.operand(0).as<T>();
     const View& index = call.operand(2);
-    for_lines(p, context, [&](int64_t plane, int64_t oh, int64_t first, int64_t n) {
+    for_windows(p, context, [&](int64_t first, int64_t n) {
       Acc best[kLine];
-      const int64_t at = plane * p.windows() + oh * p.w.count + first;
       if (index.data == nullptr) {
-        largest(p, src + plane * p.image(), oh, first, n, best);
+        largest(p, src, first, n, best);
       } else {
         Position position[kLine];
-        first_largest(p, src + plane * p.image(), oh, first, n, best, position);
+        first_largest(p, src, first, n, best, position);
         for (int64_t i = 0; i < n; ++i) {
           if (index.storage == DType::I32)
-            index.as<int32_t>()[at + i] = static_cast<int32_t>(position[i]);
+            index.as<int32_t>()[first + i] = static_cast<int32_t>(position[i]);
           else
-            index.as<int64_t>()[at + i] = position[i];
+            index.as<int64_t>()[first + i] = position[i];
         }
       }
-      for (int64_t i = 0; i < n; ++i) dst[at + i] = static_cast<T>(best[i]);
+      for (int64_t i = 0; i < n; ++i) dst[first + i] = static_cast<T>(best[i]);
     });
   }
 };
@@ -179,6 +208,18 @@ Taps::Range reaching(const Taps& taps, int64_t begin, int64_t count) {
   return {taps.between(taps.taps - 1, begin, begin).begin, taps.between(0, begin, begin + count).end};
 }
 
+/// Calls f(first, n) for at most kLine adjacent windows of those that reach the stretch, in rising order.
+template <class F>
+void for_reaching(const Pooling& p, const Stretch& s, const F& f) {
+  const Taps::Range lines = reaching(p.h, s.row, s.rows), columns = reaching(p.w, s.column, s.columns);
+  const auto run = [&](int64_t first, int64_t last) {
+    for (; first < last; first += kLine) f(s.plane * p.windows() + first, std::min(kLine, last - first));
+  };
+  if (columns.begin == 0 && columns.end == p.w.count) return run(lines.begin * p.w.count, lines.end * p.w.count);
+  for (int64_t oh = lines.begin; oh < lines.end; ++oh)
+    run(oh * p.w.count + columns.begin, oh * p.w.count + columns.end);
+}
+
 template <class T, class Position>
 struct MaxPoolGrad {
   static void run(const Call& call, Context& context) {
@@ -188,69 +229,64 @@ struct MaxPoolGrad {
     const T* const g = call.operand(2).as<T>();
     const View& index = call.operand(3);
     for_stretches<T>(call, p, context, [&](const Stretch& s, Acc* acc) {
-      const Taps::Range lines = reaching(p.h, s.row, s.rows), columns = reaching(p.w, s.column, s.columns);
-      for (int64_t oh = lines.begin; oh < lines.end; ++oh)
-        for (int64_t ow = columns.begin; ow < columns.end; ow += kLine) {
-          const int64_t n = std::min(kLine, columns.end - ow);
-          const int64_t at = s.plane * p.windows() + oh * p.w.count + ow;
-          const auto add = [&](auto&& position) {
-            for (int64_t i = 0; i < n; ++i) {
-              const int64_t to = int64_t{position[i]};
-              if (to >= s.begin && to < s.end) acc[to - s.begin] += load(g[at + i]);
-            }
-          };
-          if (index.data == nullptr) {
-            Acc best[kLine];
-            Position position[kLine];
-            first_largest(p, src + s.plane * p.image(), oh, ow, n, best, position);
-            add(position);
-          } else if (index.storage == DType::I32) {
-            add(index.as<int32_t>() + at);
-          } else {
-            add(index.as<int64_t>() + at);
+      for_reaching(p, s, [&](int64_t first, int64_t n) {
+        const auto add = [&](const auto* position) {
+          for (int64_t i = 0; i < n; ++i) {
+            const int64_t to = int64_t{position[i]};
+            if (to >= s.begin && to < s.end) acc[to - s.begin] += load(g[first + i]);
           }
+        };
+        if (index.data == nullptr) {
+          Acc best[kLine];
+          Position position[kLine];
+          first_largest(p, src, first, n, best, position);
+          add(position);
+        } else if (index.storage == DType::I32) {
+          add(index.as<int32_t>() + first);
+        } else {
+          add(index.as<int64_t>() + first);
         }
+      });
     });
   }
 };
 
-/// Elements of the image in each of n windows of a line along one axis.
-int64_t taps_inside(const Taps& taps, int64_t position) {
-  int64_t count = 0;
-  for (int64_t tap = 0; tap < taps.taps; ++tap) {
-    const int64_t at = position * taps.stride + taps.offset(tap);
-    count += static_cast<int64_t>(at >= 0 && at < taps.size);
-  }
-  return count;
+/// Elements of the image in a window along one axis.
+int64_t taps_inside(const Taps& taps, int64_t at) {
+  const int64_t begin = at * taps.stride + taps.first;
+  return std::min(begin + taps.taps, taps.size) - std::max<int64_t>(begin, 0);
 }
 
-/// What the sums of n windows of a line are divided by.
+/// What the sums of n windows are divided by.
 template <class Acc>
-void divisors(const Pooling& p, int64_t oh, int64_t first, int64_t n, Acc* count) {
-  const int64_t rows = p.include_pad != 0 ? p.h.taps : taps_inside(p.h, oh);
-  for (int64_t i = 0; i < n; ++i)
-    count[i] = static_cast<Acc>(rows * (p.include_pad != 0 ? p.w.taps : taps_inside(p.w, first + i)));
+void divisors(const Pooling& p, int64_t first, int64_t n, Acc* count) {
+  if (p.include_pad != 0) {
+    std::fill_n(count, n, static_cast<Acc>(p.h.taps * p.w.taps));
+    return;
+  }
+  for_rows(p, first, n, [&](int64_t row, int64_t column, int64_t width, int64_t at) {
+    const int64_t rows = taps_inside(p.h, row);
+    for (int64_t i = 0; i < width; ++i) count[at + i] = static_cast<Acc>(rows * taps_inside(p.w, column + i));
+  });
 }
 
+/// Padding adds +0 to sums that begin with +0, which changes no bit.
 template <class T>
 struct AvgPool {
   static void run(const Call& call, Context& context) {
     using Acc = ComputeType<T>;
     const Pooling p = unpack(call);
+    const Unfold unfold = unfold_of(p, 0);
     const T* const src = call.operand(1).as<T>();
     T* const dst = call.operand(0).as<T>();
-    for_lines(p, context, [&](int64_t plane, int64_t oh, int64_t first, int64_t n) {
-      Acc sum[kLine] = {}, count[kLine];
-      for (int64_t tap_h = 0; tap_h < p.h.taps; ++tap_h) {
-        const int64_t ih = oh * p.h.stride + p.h.offset(tap_h);
-        if (ih < 0 || ih >= p.h.size) continue;
-        for (int64_t tap_w = 0; tap_w < p.w.taps; ++tap_w)
-          for_tap(p.w, tap_w, first, n, src + plane * p.image() + ih * p.w.size,
-                  [&sum](int64_t i, T x) { sum[i] += load(x); });
+    for_windows(p, context, [&](int64_t first, int64_t n) {
+      Acc sum[kLine] = {}, value[kLine] = {}, count[kLine];
+      for (int64_t tap = 0; tap < p.h.taps * p.w.taps; ++tap) {
+        unfold(src, tap, 1, first, n, value, 0);
+        for (int64_t i = 0; i < lanes_of(n); ++i) sum[i] += value[i];
       }
-      divisors(p, oh, first, n, count);
-      T* const to = dst + plane * p.windows() + oh * p.w.count + first;
-      for (int64_t i = 0; i < n; ++i) to[i] = static_cast<T>(sum[i] / count[i]);
+      divisors(p, first, n, count);
+      for (int64_t i = 0; i < n; ++i) dst[first + i] = static_cast<T>(sum[i] / count[i]);
     });
   }
 };
@@ -262,22 +298,20 @@ struct AvgPoolGrad {
     const Pooling p = unpack(call);
     const T* const g = call.operand(1).as<T>();
     for_stretches<T>(call, p, context, [&](const Stretch& s, Acc* acc) {
-      const Taps::Range lines = reaching(p.h, s.row, s.rows), columns = reaching(p.w, s.column, s.columns);
-      for (int64_t oh = lines.begin; oh < lines.end; ++oh)
-        for (int64_t ow = columns.begin; ow < columns.end; ow += kLine) {
-          const int64_t n = std::min(kLine, columns.end - ow);
-          Acc share[kLine], count[kLine];
-          divisors(p, oh, ow, n, count);
-          const T* const from = g + s.plane * p.windows() + oh * p.w.count + ow;
-          for (int64_t i = 0; i < n; ++i) share[i] = load(from[i]) / count[i];
-          spread(p, s, oh, ow, n, share, acc);
-        }
+      for_reaching(p, s, [&](int64_t first, int64_t n) {
+        Acc share[kLine], count[kLine];
+        divisors(p, first, n, count);
+        for (int64_t i = 0; i < n; ++i) share[i] = load(g[first + i]) / count[i];
+        for_rows(p, first, n, [&](int64_t row, int64_t column, int64_t width, int64_t at) {
+          spread(p, s, row, column, width, share + at, acc);
+        });
+      });
     });
   }
 
  private:
-  /// Adds the shares of n windows to the elements they hold. An element meets them in rising order, because the taps
-  /// come in falling order.
+  /// Adds the shares of n windows of a row to the elements they hold. An element meets them in rising order, because
+  /// the taps come in falling order.
   template <class Acc>
   static void spread(const Pooling& p, const Stretch& s, int64_t oh, int64_t ow, int64_t n, const Acc* share,
                      Acc* acc) {
@@ -285,10 +319,15 @@ struct AvgPoolGrad {
       const int64_t row = oh * p.h.stride + p.h.offset(tap_h) - s.row;
       if (row < 0 || row >= s.rows) continue;
       for (int64_t tap_w = p.w.taps - 1; tap_w >= 0; --tap_w) {
-        const Taps::Range range = p.w.between(tap_w, s.column, s.column + s.columns);
-        const int64_t begin = std::max(range.begin, ow), end = std::min(range.end, ow + n);
-        const int64_t at = row * p.w.size + p.w.offset(tap_w) - s.column;
-        for (int64_t o = begin; o < end; ++o) acc[at + o * p.w.stride] += share[o - ow];
+        const int64_t left = ow * p.w.stride + p.w.offset(tap_w) - s.column;
+        int64_t begin = 0, end = n;
+        if (left < 0 || left + (n - 1) * p.w.stride >= s.columns) {  // no division where all of them do
+          const Taps::Range range = p.w.between(tap_w, s.column, s.column + s.columns);
+          begin = std::max(range.begin, ow) - ow;
+          end = std::min(range.end, ow + n) - ow;
+        }
+        Acc* const to = acc + row * p.w.size + left;
+        for (int64_t i = begin; i < end; ++i) to[i * p.w.stride] += share[i];
       }
     }
   }

@@ -1,5 +1,5 @@
 // Images seen as the matrix of a convolution: its rows are (channel, tap of the kernel), its columns the positions
-// (image, row, column) of the windows, zero where a window leaves the image.
+// (image, row, column) of the windows, zero (or another padding) where a window leaves the image.
 #pragma once
 
 #include <algorithm>
@@ -24,6 +24,7 @@ void for_images(int64_t plane, int64_t j0, int64_t cols, const F& f) {
 struct Unfold {
   Taps h, w;
   int64_t image = 0;  // elements from image to image
+  double padding = 0;
 
   [[nodiscard]] int64_t plane() const { return h.count * w.count; }
 
@@ -72,35 +73,37 @@ struct Unfold {
       const bool empty = line < row.h.begin || line >= row.h.end;
       const int64_t begin = empty ? n : std::clamp<int64_t>(row.w.begin - column, 0, n);
       const int64_t end = empty ? n : std::clamp<int64_t>(row.w.end - column, begin, n);
-      std::fill_n(to, begin, C{});
+      std::fill_n(to, begin, static_cast<C>(padding));
       if (begin < end) {
         const T* const from = plane + (line * h.stride + row.down) * w.size + (column + begin) * w.stride + row.right;
         if (w.stride == 1)
           copy(from, end - begin, to + begin);
+        else if (w.stride == 2)
+          for (int64_t i = 0; i < end - begin; ++i) to[begin + i] = load(from[2 * i]);
         else
           for (int64_t i = 0; i < end - begin; ++i) to[begin + i] = load(from[i * w.stride]);
       }
-      std::fill_n(to + end, n - end, C{});
+      std::fill_n(to + end, n - end, static_cast<C>(padding));
       to += n;
       left -= n;
     }
   }
 
   /// The same where positions and image have lines of one length and the stride is 1: the plane shifted, then the
-  /// columns that wrapped around set to zero.
+  /// columns that wrapped around set to the padding.
   template <class T, class C>
   void shifted(const Row& row, const T* plane, int64_t first, int64_t count, C* to) const {
     const int64_t shift = row.down * w.size + row.right, size = h.size * w.size, last = first + count;
     const int64_t begin = std::clamp(std::max(row.h.begin * w.size, -shift), first, last);
     const int64_t end = std::clamp(std::min(row.h.end * w.size, size - shift), begin, last);
-    std::fill_n(to, begin - first, C{});
+    std::fill_n(to, begin - first, static_cast<C>(padding));
     if (begin < end) copy(plane + begin + shift, end - begin, to + (begin - first));
-    std::fill_n(to + (end - first), last - end, C{});
+    std::fill_n(to + (end - first), last - end, static_cast<C>(padding));
     const auto clear = [&](int64_t from, int64_t until) {
       if (from >= until) return;
       for (int64_t line = first - first % w.size; line < last; line += w.size) {
         const int64_t a = std::max(line + from, first), b = std::min(line + until, last);
-        for (int64_t i = a; i < b; ++i) to[i - first] = C{};
+        for (int64_t i = a; i < b; ++i) to[i - first] = static_cast<C>(padding);
       }
     };
     clear(0, row.w.begin);
