@@ -15,8 +15,8 @@
 
 namespace tape {
 
-/// What inputs and parameters hold. A draw is a function of (seed, tensor name). Integers and bools are drawn from
-/// {0, 1}.
+/// What inputs and parameters hold. A draw is a function of (seed, tensor name). Integers and bools keep their initial
+/// values, or are drawn from {0, 1} where there are none.
 enum class GradInputs : uint8_t {
   Declared,  // their initial values; normal draws where there are none. Parameters that begin at a constant are moved
              // off it by a tenth of a normal draw: a zero matrix would pass nothing on
