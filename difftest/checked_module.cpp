@@ -103,6 +103,27 @@ void want_movable(const CheckedModule& checked) {
                               checked.source.tensors[id].name, checked.source.tapes[checked.forward].name));
 }
 
+/// What the gradient pass calls the gradient of a tensor: `<name>_grad`, or with one more `_grad` for each that the
+/// forward itself computes.
+std::string gradient_name(const CheckedModule& checked, TensorId primal) {
+  const Module& module = checked.source;
+  const auto computed = [&](TensorId id) {
+    bool found = false;
+    for (const PlacedCommand& placed : checked.commands)
+      for_each_tensor(placed.command, [&](size_t, TensorId other, Access access) {
+        found = found || (other == id && access != Access::Read && placed.command.op->opcode != Opcode::ZeroGrad);
+      });
+    return found;
+  };
+  for (;;) {
+    std::string name = module.tensors[primal].name + "_grad";
+    const TensorId own = module.find_tensor(name);
+    const bool second = own != kNone && module.tensors[own].role == Role::Grad && module.tensors[own].link == primal;
+    if (!second || !computed(own)) return name;
+    primal = own;
+  }
+}
+
 void widen(Module& module) {
   for (Tensor& tensor : module.tensors) {
     if (!is_float(tensor.dtype) || tensor.dtype == DType::F64) continue;
@@ -154,7 +175,7 @@ void close_over(const Module& module, TapeId tape, std::vector<bool>& reached) {
 }
 
 /// The module as the oracle plays `tapes` and what they call.
-VerifiedModule for_oracle(Module module, const std::vector<TapeId>& tapes, const std::vector<TensorId>& wrt) {
+VerifiedModule for_oracle(Module module, const std::vector<TapeId>& tapes, const CheckedModule& checked) {
   std::vector<bool> reached(module.tapes.size());
   for (const TapeId tape : tapes) close_over(module, tape, reached);
   for (TapeId tape = 0; tape < module.tapes.size(); ++tape)
@@ -163,10 +184,10 @@ VerifiedModule for_oracle(Module module, const std::vector<TapeId>& tapes, const
       module.tapes[tape].lines.clear();
     }
   own_externs(module);
-  for (const TensorId id : wrt) {
-    Tensor& tensor = module.tensors[id];
+  for (size_t k = 0; k < checked.wrt.size(); ++k) {
+    Tensor& tensor = module.tensors[checked.wrt[k]];
     if (tensor.role == Role::Data) tensor.role = Role::Param;
-    const TensorId gradient = module.find_tensor(tensor.name + "_grad");
+    const TensorId gradient = module.find_tensor(checked.gradients[k]);
     if (gradient != kNone) module.tensors[gradient].persistent_grad = true;
   }
   Diagnostics diagnostics;
@@ -202,15 +223,15 @@ void derive(CheckedModule& checked) {
   spec.seed_extern = checked.weighted;
   spec.location = module.tapes[checked.forward].location;
   // Gradients that are there already keep their dtype.
-  for (const TensorId id : checked.wrt) {
-    const TensorId known = module.find_tensor(module.tensors[id].name + "_grad");
-    if (known != kNone && module.tensors[known].dtype != module.tensors[id].dtype)
+  for (size_t k = 0; k < checked.wrt.size(); ++k) {
+    const TensorId known = module.find_tensor(checked.gradients[k]);
+    if (known != kNone && module.tensors[known].dtype != module.tensors[checked.wrt[k]].dtype)
       spec.grad_dtype = module.tensors[known].dtype;
   }
   Diagnostics diagnostics;
   std::optional<Module> derived = derive_gradient(verified_or_invalid(std::move(module)), spec, diagnostics);
   if (!derived) throw Error(Code::Invalid, diagnostics.text());
-  checked.derived.push_back(for_oracle(*std::move(derived), {checked.forward, checked.gradient}, checked.wrt));
+  checked.derived.push_back(for_oracle(*std::move(derived), {checked.forward, checked.gradient}, checked));
 }
 
 }  // namespace
@@ -233,8 +254,10 @@ CheckedModule make_checked(const VerifiedModule& module, const GradCheckOptions&
   if (checked.wrt.empty())
     usage_error(fmt::format("tape {} reads no .param of a float dtype: name tensors in wrt=", name));
   want_movable(checked);
+  for (const TensorId id : checked.losses) checked.seeds.push_back(gradient_name(checked, id));
+  for (const TensorId id : checked.wrt) checked.gradients.push_back(gradient_name(checked, id));
   derive(checked);
-  checked.plain.push_back(for_oracle(source, {checked.forward}, checked.wrt));
+  checked.plain.push_back(for_oracle(source, {checked.forward}, checked));
   if (const TapeFacts& facts = checked.plain[0].facts(checked.forward); !facts.playable)
     throw Error(Code::Invalid, fmt::format("tape {} cannot be played: {}", name, facts.why_not));
   return checked;

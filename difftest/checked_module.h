@@ -16,6 +16,8 @@ struct CheckedModule {
   TapeId forward = kNone;
   TapeId gradient = kNone;              // in `derived`
   std::vector<TensorId> losses, wrt;    // in `source`, and by the same ids in `plain` and `derived`
+  std::vector<std::string> seeds;       // gradient tensors of the losses in `derived`, parallel
+  std::vector<std::string> gradients;   // of wrt
   bool weighted = false;                // seed=extern
   std::vector<VerifiedModule> plain;    // one
   std::vector<VerifiedModule> derived;  // one

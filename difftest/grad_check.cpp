@@ -272,15 +272,14 @@ class GradCheck {
     backward_.restore(start);
     Snapshot seeds;
     if (checked_.weighted)
-      for (size_t k = 0; k < losses_.size(); ++k) {
-        const Tensor& loss = plain().tensors[checked_.losses[k]];
-        seeds.tensors.emplace_back(loss.name + "_grad", array_of(weights_[k], loss.shape));
-      }
+      for (size_t k = 0; k < losses_.size(); ++k)
+        seeds.tensors.emplace_back(checked_.seeds[k], array_of(weights_[k], plain().tensors[checked_.losses[k]].shape));
     backward_.restore(seeds);
     play_backward_[0].run();
     play_backward_[1].run();
-    for (Moved& moved : moved_) {
-      moved.gradient = values_of(backward_.retrieve_stored(moved.name + "_grad"));
+    for (size_t k = 0; k < moved_.size(); ++k) {
+      Moved& moved = moved_[k];
+      moved.gradient = values_of(backward_.retrieve_stored(checked_.gradients[k]));
       if (options_.adjust) options_.adjust(moved.name, moved.gradient);
     }
   }

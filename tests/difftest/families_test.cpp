@@ -44,6 +44,27 @@ const Family kFamilies[] = {
     {"softmax", ".param a f64[3,4]\n", "  SOFTMAX b, a\n  LOG_SOFTMAX c, a, axis=0\n  MUL y, b, c\n"},
     {"losses", ".param a f64[3,4]\n.param t f64[3,4]\n.data l i32[3] = 0 3 1\n",
      "  CROSS_ENTROPY b, a, l\n  MSE_LOSS c, a, t\n  MUL y, b, c\n"},
+    {"entropies",
+     ".param a f64[3,4] uniform lo=0.2 hi=0.8\n.param t f64[3,4] uniform lo=0.3 hi=0.7 seed=2\n"
+     ".data l i32[3] = 0 3 1\n",
+     "  LOG_SOFTMAX p, a\n  NLL_LOSS b, p, l\n  BCE_LOSS c, a, t\n  BCE_LOGITS_LOSS d, a, t, reduction=sum\n"
+     "  MAE_LOSS e, a, t\n  HUBER_LOSS g, a, t, delta=0.1\n  MUL y, b, c\n  ADD y, y, d\n  ADD y, y, e\n"
+     "  MUL y, y, g\n"},
+    {"norms", ".param a f64[2,4,3]\n.param w f64[3]\n.param b f64[3]\n.param v f64[4]\n",
+     "  LAYER_NORM c, a, weight=w, bias=b\n  RMS_NORM d, c, weight=w\n  GROUP_NORM y, d, weight=v, groups=2\n"},
+    {"batch norm", ".param a f64[5,3]\n.param w f64[3]\n.param b f64[3]\n.state m f64[3] zeros\n.state s f64[3] ones\n",
+     "  BATCH_NORM y, a, m, s, weight=w, bias=b, training=1\n"},
+    {"images", ".param a f64[2,2,6,5]\n.param w f64[4,1,3,3]\n.param b f64[4]\n.param v f64[4,3,2,2]\n",
+     "  CONV2D c, a, w, bias=b, pad=[1, 1], groups=2\n  MAX_POOL2D d, c, kernel=[2, 2]\n"
+     "  CONV_TRANSPOSE2D e, d, v, stride=[2, 2]\n  UPSAMPLE_NEAREST2D g, e, scale=[2, 2]\n"
+     "  AVG_POOL2D h, g, kernel=[3, 3], stride=[2, 2]\n  GLOBAL_AVG_POOL y, h\n"},
+    {"attention", ".param q f64[4,6,8]\n.param k f64[2,6,8]\n.param v f64[2,6,8]\n.data at i32[6] = 0 1 2 3 4 5\n",
+     "  ROPE r, q, at\n  ROPE s, k, at, style=half\n  ATTENTION t, r, s, v, causal=1\n  CAUSAL_SOFTMAX u, t\n"
+     "  MUL y, u, t\n"},
+    {"cells",
+     ".param x f64[2,3]\n.param h f64[2,4]\n.param c f64[2,4]\n.param wi f64[16,3]\n.param wh f64[16,4]\n"
+     ".param gi f64[12,3]\n.param gh f64[12,4]\n",
+     "  LSTM_CELL h2, c2, x, h, c, wi, wh\n  GRU_CELL h3, x, h2, gi, gh\n  MUL y, h3, c2\n"},
     {"dropout", ".param a f64[20]\n.rng r seed=1\n", "  DROPOUT b, m, a, r, p=0.25\n  SQUARE y, b\n"},
     {"loops", ".param a f64[3]\n.param b f64[3]\n", "  COPY y, a\n  REPEAT 4\n    MUL y, y, b\n    SIN y, y\n  END\n"},
 };
