@@ -1,7 +1,7 @@
 """Golden tapes of the control rows, the checks and host traffic, by plain Python and NumPy."""
 import numpy as np
 
-from golden import ALL, FLOATS, FOLDER, Golden, sample
+from golden import ALL, FLOATS, FOLDER, INTS, Golden, sample
 
 rng = np.random.default_rng(6)
 M64 = (1 << 64) - 1
@@ -166,7 +166,7 @@ def checks():
 
     g = Golden("assert_equal", "assert_equal: bits, but all NaNs are equal")
     n = g.declare("state", np.array(0), "i64", "n")
-    for i, shape in enumerate([(), (0,), (5,), (2, 3), (2, 1, 2), (1, 2, 1, 2, 1)] + [(3,)] * 8):
+    for i, shape in enumerate([(), (0,), (5,), (2, 3), (2, 1, 2), (1, 2, 1, 2, 1)] + [(3,)] * len(ALL)):
         dtype = ALL[i % len(ALL)]
         values = sample(rng, shape, dtype)
         g.add(f"ASSERT_EQUAL {g.input(values, dtype)}, {g.input(values, dtype)}")
@@ -178,10 +178,10 @@ def checks():
 
     g = Golden("assert_close", "assert_close: |a - b| <= atol + rtol |b|; NaN is close to NaN, an infinity to itself")
     n = g.declare("state", np.array(0), "i64", "n")
-    for dtype, atol, rtol in (("f64", 0.5, 0), ("f32", 0, 0.25), ("f16", 0.5, 0.25), ("bf16", 1, 0), ("i64", 2, 0), ("i32", 0, 0.5), ("u8", 3, 0)):
+    for dtype, atol, rtol in (("f64", 0.5, 0), ("f32", 0, 0.25), ("f16", 0.5, 0.25), ("bf16", 1, 0), ("i64", 2, 0), ("i32", 0, 0.5), ("i16", 2, 0), ("i8", 1, 0.5), ("u8", 3, 0)):
         for shape in ((), (0,), (4,), (2, 3)):
             b = np.abs(sample(rng, shape, dtype)).astype(np.float64) // 2 + 2
-            a = b + np.floor(atol + rtol * np.abs(b)) if dtype in ("i64", "i32", "u8") else b + (atol + rtol * np.abs(b)) / 2
+            a = b + np.floor(atol + rtol * np.abs(b)) if dtype in INTS else b + (atol + rtol * np.abs(b)) / 2
             g.add(f"ASSERT_CLOSE {g.input(a, dtype)}, {g.input(b, dtype)}, atol={atol}, rtol={rtol}")
     for dtype in FLOATS:
         g.add(f"ASSERT_CLOSE {g.input(special, dtype)}, {g.input(special, dtype)}, atol=0, rtol=0")

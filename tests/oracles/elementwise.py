@@ -379,8 +379,8 @@ def wrap(value, dtype):
 def shifts():
     for name in ("shl", "shr"):
         g = Golden(name, f"{name}: counts outside the width give 0, of a negative SHR -1")
-        for i, (left, right) in enumerate(PAIRS + [((6, 1), (1, 9))] * 3):
-            dtype = INTS[i % 3]
+        for i, (left, right) in enumerate(PAIRS + [((6, 1), (1, 9))] * len(INTS)):
+            dtype = INTS[i % len(INTS)]
             a = sample(rng, left, dtype)
             b = rng.integers(0, 12, right).astype(NUMPY[dtype])
             if i >= len(PAIRS):

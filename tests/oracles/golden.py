@@ -8,11 +8,11 @@ import numpy as np
 
 FOLDER = pathlib.Path(__file__).resolve().parents[1] / "golden"
 FLOATS = ["f64", "f32", "f16", "bf16"]
-INTS = ["i64", "i32", "u8"]
+INTS = ["i64", "i32", "i16", "i8", "u8"]
 ALL = FLOATS + INTS + ["bool"]
 # bf16 has no NumPy type: it is carried as f32 values on the bf16 grid.
 NUMPY = {"f64": np.float64, "f32": np.float32, "f16": np.float16, "bf16": np.float32, "i64": np.int64,
-         "i32": np.int32, "u8": np.uint8, "bool": np.bool_}
+         "i32": np.int32, "i16": np.int16, "i8": np.int8, "u8": np.uint8, "bool": np.bool_}
 
 
 def to_bf16(values):
@@ -56,6 +56,8 @@ def sample(rng, shape, dtype):
         return rng.integers(0, 2, shape).astype(np.bool_)
     if dtype == "u8":
         return rng.integers(0, 256, shape).astype(np.uint8)
+    if dtype == "i8":
+        return rng.integers(-128, 128, shape).astype(np.int8)
     if dtype in INTS:
         return rng.integers(-1000, 1000, shape).astype(NUMPY[dtype])
     return cast(rng.integers(-127, 128, shape) / 8, dtype)

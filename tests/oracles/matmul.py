@@ -5,7 +5,7 @@ K * 2^-24 * sum |a b| of their worst element.
 """
 import numpy as np
 
-from golden import FLOATS, INTS, Golden, cast
+from golden import FLOATS, INTS, NUMPY, Golden, cast
 
 rng = np.random.default_rng(43)
 NUMBERS = FLOATS + INTS
@@ -34,7 +34,8 @@ def product(a, b, trans_a, trans_b, dtype):
 
 
 def integers(shape, dtype):
-    low, high = (0, 256) if dtype == "u8" else (-100_000, 100_000) if dtype in INTS else (-6, 7)
+    info = np.iinfo(NUMPY[dtype]) if dtype in INTS else None
+    low, high = (max(info.min, -100_000), min(info.max + 1, 100_000)) if info else (-6, 7)
     return cast(rng.integers(low, high, shape), dtype)
 
 
@@ -172,7 +173,7 @@ def epilogue():
         one((2, 3), (3, 2), "f32", act, bias=False, aux=False)
     for dtype in ("f16", "bf16"):
         one((3, 4), (4, 5), dtype, "silu", out="f32")
-    for dtype in ("i64", "i32", "u8"):
+    for dtype in INTS:
         one((3, 4), (4, 5), dtype)
     one((2, 3, 4), (4, 5), "f32", "relu")
     one((2, 3, 4), (2, 4, 5), "f64", "tanh")

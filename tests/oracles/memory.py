@@ -88,7 +88,7 @@ def copy():
 
 def fill():
     g = Golden("fill", "fill: the value is rounded to the compute type, then to the dtype")
-    for i, shape in enumerate(SHAPES + [(2,)] * 2 * len(ALL)):
+    for i, shape in enumerate(SHAPES + [(2,)] * 3 * len(ALL)):
         dtype = ALL[i % len(ALL)]
         value = [0, 1][i % 2] if dtype == "bool" else [7, 200, 3][i % 3] if dtype == "u8" else [-5, 100, 77][i % 3] if dtype in INTS else [0.1, -2.5, 70000, np.inf][i % 4]
         y = g.fresh("y")
@@ -104,7 +104,7 @@ def iota():
     cases = [((5,), 0), ((0,), 0), ((1,), 0), ((2, 3), 0), ((2, 3), 1), ((2, 3), -1), ((2, 3, 4), 1), ((2, 1, 3, 2), 2), ((2, 3, 1, 2, 3), 4), ((2, 3, 1, 2, 3), -4),
              ((300,), 0), ((2, 0, 3), 2)]
     for i, (shape, axis) in enumerate(cases * 2):
-        dtype = (FLOATS + INTS)[i % 7]
+        dtype = (FLOATS + INTS)[i % 9]
         values = np.broadcast_to(np.arange(shape[axis]).reshape([-1 if a == axis % len(shape) else 1 for a in range(len(shape))]), shape)
         y = g.fresh("y")
         g.add(f"IOTA {y}, axis={axis}, shape={shape_text(shape)}, dtype={dtype}")

@@ -84,7 +84,7 @@ def reduction(mnemonic, about, function, dtypes, values_of=sample, exact=False, 
 
 def small_factors(generator, shape, dtype):
     """Factors whose products stay exact: powers of two and a few threes."""
-    values = generator.choice([1, 1, 1, 2, 0.5] if dtype in FLOATS else [1, 1, 2, 3, 255], shape)
+    values = generator.choice([1, 1, 1, 2, 0.5] if dtype in FLOATS else [1, 1, 2, 3, 127 if dtype == "i8" else 255], shape)
     if dtype != "u8":
         values = values * generator.choice([1, -1], shape)
     return cast(values, dtype)

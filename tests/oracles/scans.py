@@ -114,7 +114,7 @@ def with_ties(shape, dtype):
 def order_of(values, axis, descending, nan_first=False):
     """Stable; NumPy sorts by keys, NaN last (or first)."""
     keys = values.astype(np.float64) if values.dtype != np.int64 else values
-    if values.dtype in (np.int64, np.int32, np.uint8):
+    if values.dtype.kind in "iu":
         keys = values.astype(object) * (-1 if descending else 1)
         return np.argsort(keys.astype(np.int64), axis, kind="stable")
     keys = -keys if descending else keys
