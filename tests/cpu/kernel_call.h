@@ -108,7 +108,11 @@ class KernelCall {
     return *this;
   }
 
+  /// Optional operands behind the last given one are absent.
   void run(unsigned threads = 1, Level level = Level::Base, bool canonical_matmul = false) {
+    const auto operands = command_.op->operands();
+    while (command_.ends.size() < operands.size() && operands[command_.ends.size()].kind == OperandKind::Optional)
+      absent();
     Call call;
     call.command = &command_;
     std::copy(command_.ends.begin(), command_.ends.end(), call.ends.begin());
