@@ -127,7 +127,8 @@ class Assembler final : private LineSink {
   void assemble_bodies();
   void assemble_body(TapeId tape);
   void assemble_lines(TapeId tape);
-  void body_line(Scan& scan, const Here& here, TapeId tape);
+  class BodyLines;
+  void body_line(Scan& scan, const Here& here, TapeId tape, BodyLines& lines);
   void body_directive(Scan& scan, std::string_view directive, const Here& here, TapeId tape);
   void find_awaited(Body& body);
   [[nodiscard]] bool is_derived_name(std::string_view name) const;

@@ -92,6 +92,41 @@ void Assembler::assemble_body(TapeId tape) {
   for (; !order.empty(); order.pop_back()) assemble_lines(order.back());
 }
 
+/// The lines of a tape, one after another, each with the constants before it made visible.
+class Assembler::BodyLines final : public LineFeed {
+ public:
+  BodyLines(Assembler& assembler, const std::vector<Segment>& segments)
+      : assembler_(assembler), segment_(segments.begin()), end_(segments.end()) {}
+
+  [[nodiscard]] bool next(Here& here) override {
+    for (; segment_ != end_; ++segment_, at_ = 0) {
+      if (at_ == segment_->lines.size()) continue;
+      assembler_.context_.visible = segment_->visible;
+      latest_ = &segment_->lines[at_++];
+      here = {latest_, segment_->chain};
+      return true;
+    }
+    return false;
+  }
+  void report(const Here& here, const Mistake& mistake) override { assembler_.reporter_.report(here, mistake); }
+  [[nodiscard]] const Line* latest() const { return latest_; }
+  /// Where the latest line opens a body that nobody has read, goes on behind it.
+  void skip_block() {
+    std::string_view code = latest_->text.substr(0, code_length(latest_->text));
+    while (!code.empty() && is_class(code.back(), kBlank)) code.remove_suffix(1);
+    if (!code.ends_with('{')) return;
+    Here here;
+    while (next(here))
+      if (Scan(here.line->text, assembler_.context_.sources).peek() == '}') return;
+  }
+
+ private:
+  Assembler& assembler_;
+  std::vector<Segment>::const_iterator segment_, end_;
+  size_t at_ = 0;
+  const Line* latest_ = nullptr;
+};
+
 void Assembler::assemble_lines(TapeId tape) {
   const Body& body = bodies_[tape];
   context_.tape = tape;
@@ -101,17 +136,18 @@ void Assembler::assemble_lines(TapeId tape) {
   for (const Segment& segment : body.segments) lines += segment.lines.size();
   context_.module.tapes[tape].lines.reserve(lines);
   context_.module.tapes[tape].words.reserve(lines * 5);
-  for (const Segment& segment : body.segments) {
-    context_.visible = segment.visible;
-    for (const Line& line : segment.lines) {
-      Scan scan(line.text, context_.sources);
-      if (scan.done()) continue;
-      try {
-        body_line(scan, {&line, segment.chain}, tape);
-      } catch (const Mistake& mistake) {
-        bodies_[tape].failed = invalid_ = true;
-        if (!mistake.message.empty()) reporter_.report({&line, segment.chain}, mistake);
-      }
+  BodyLines feed(*this, body.segments);
+  Here here;
+  while (feed.next(here)) {
+    Scan scan(here.line->text, context_.sources);
+    if (scan.done()) continue;
+    const Line* const line = here.line;
+    try {
+      body_line(scan, here, tape, feed);
+    } catch (const Mistake& mistake) {
+      bodies_[tape].failed = invalid_ = true;
+      if (!mistake.message.empty()) reporter_.report(here, mistake);
+      if (feed.latest() == line) feed.skip_block();
     }
   }
   context_.tape = kNone;
@@ -119,14 +155,14 @@ void Assembler::assemble_lines(TapeId tape) {
   loc_.reset();
 }
 
-void Assembler::body_line(Scan& scan, const Here& here, TapeId tape) {
+void Assembler::body_line(Scan& scan, const Here& here, TapeId tape, BodyLines& lines) {
   if (scan.peek() == '.') {
     const std::string_view directive = directive_of(here.line->text);
     scan.accept(directive);
     return body_directive(scan, directive, here, tape);
   }
   const char* const start = scan.position();
-  const Command& command = parser_.parse(scan, here);
+  const Command& command = parser_.parse(scan, here, &lines);
   Tape& record = context_.module.tapes[tape];
   const auto word = static_cast<uint32_t>(record.words.size());
   std::string reason;

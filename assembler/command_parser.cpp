@@ -8,6 +8,7 @@
 #include <cmath>
 
 #include "opcodes/limits.h"
+#include "opcodes/map_body.h"
 
 namespace tape::text {
 namespace {
@@ -22,9 +23,9 @@ bool is_plain(std::string_view name) {
   return name.find(':') == std::string_view::npos;
 }
 
-/// Attributes that are written as an operand: MUL y, x, 0.5 and REPEAT 3.
+/// Attributes that are not written name=value: MUL y, x, 0.5, REPEAT 3, MAP [y], [x] {.
 bool is_positional(std::string_view attribute) {
-  return attribute == "imm" || attribute == "count";
+  return attribute == "imm" || attribute == "count" || attribute == "body";
 }
 
 bool wanted_tensor(SymbolKind kind) {
@@ -56,7 +57,7 @@ void columns_of(const Command& command, const Module& module, std::vector<Column
   }
 }
 
-const Command& CommandParser::parse(Scan& scan, const Here& here) {
+const Command& CommandParser::parse(Scan& scan, const Here& here, LineFeed* feed) {
   items_.clear();
   names_.clear();
   named_.clear();
@@ -66,8 +67,11 @@ const Command& CommandParser::parse(Scan& scan, const Here& here) {
   op_ = nullptr;
   try {
     start(mnemonic(scan));
+    if (in_body_ && !is_body_row(*op_))
+      throw Mistake{mnemonic_, prefix() + "has no place in the body of a MAP: it is not elementwise", {}};
     read_items(scan);
     assign();
+    if (body_at_ >= 0) read_body(scan, feed);
     fill_numbers();
     if (known_signature()) {
       if (!new_names_.empty()) types_ = fitting_[signature_slot_].types;
@@ -126,10 +130,11 @@ void CommandParser::start(const OpInfo& op) {
   }
   attribute_tokens_.assign(count, {});
   attribute_values_.assign(count, {});
+  body_at_ = op.attribute("body");
 }
 
 void CommandParser::read_items(Scan& scan) {
-  while (!scan.done()) {
+  while (!scan.done() && (body_at_ < 0 || scan.peek() != '{')) {
     const char* const start = scan.position();
     if (scan.at_name()) {
       const Name name = scan.name();
@@ -137,14 +142,15 @@ void CommandParser::read_items(Scan& scan) {
         scan.accept('=');
         named_seen_ = true;
         read_named(scan, name);
-        if (!scan.accept(',') && !scan.done() && !scan.at_name()) scan.expect(',', "between operands");
+        if (!scan.accept(',') && !scan.done() && !scan.at_name() && scan.peek() != '{')
+          scan.expect(',', "between operands");
         continue;
       }
       scan.rewind(start);
     }
     if (named_seen_) scan.fail(prefix() + "operands stand before attributes");
     items_.push_back(read_item(scan));
-    if (!scan.accept(',') && !scan.done() && !scan.at_name() && scan.peek() != '[')
+    if (!scan.accept(',') && !scan.done() && !scan.at_name() && scan.peek() != '[' && scan.peek() != '{')
       scan.expect(',', "between operands");
   }
 }
@@ -287,8 +293,9 @@ void CommandParser::read_attribute(Scan& scan, size_t at) {
       attribute_values_[at] = expression(scan, *context_);
       break;
     case AttrType::IntList:
-    case AttrType::Body:
       read_int_list(scan, at, value);
+      break;
+    case AttrType::Body:  // no name=value: read_body
       break;
     case AttrType::String: {
       value.i = string_id(scan.string(fmt::format("a text for {}=", attribute.name)));
@@ -473,7 +480,7 @@ bool CommandParser::known_signature() {
   signature_.clear();
   const auto& tensors = context_->module.tensors;
   if (hints_.dtype || hints_.shape || op_->shape == ShapeRule::Load || op_->shape == ShapeRule::Store ||
-      command_.accumulates() || command_.ids.size() > 4)
+      command_.accumulates() || command_.ids.size() > 4 || body_at_ >= 0)
     return false;
   signature_.push_back(row_of(*op_) << 8 | command_.ids.size());
   for (const uint32_t end : command_.ends) signature_.push_back(end);
@@ -523,6 +530,7 @@ void CommandParser::fill_types() {
         type.dtype_known = type.shape_known = true;
       } else {
         type.name = new_names_[id - tensors.size()].text;
+        type.shape_known = in_body_;
       }
     }
   }

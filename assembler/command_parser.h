@@ -2,6 +2,7 @@
 // and shape from inference. Used by the assembler, and by the disassembler to see that what it prints reads back.
 #pragma once
 
+#include <memory>
 #include <optional>
 
 #include "assembler/context.h"
@@ -10,13 +11,28 @@
 
 namespace tape::text {
 
+/// The lines behind a command, which the body of a MAP is read from.
+class LineFeed {
+ public:
+  /// The next line; false when there is none.
+  [[nodiscard]] virtual bool next(Here& here) = 0;
+  virtual void report(const Here& here, const Mistake& mistake) = 0;
+
+ protected:
+  ~LineFeed() = default;
+};
+
 class CommandParser {
  public:
-  explicit CommandParser(Context& context) : context_(&context) {}
+  explicit CommandParser(Context& context);
+  ~CommandParser();
+  CommandParser(const CommandParser&) = delete;
+  CommandParser& operator=(const CommandParser&) = delete;
 
   /// Reads a command; valid until the next call. Declares its undeclared destinations as locals of the context's tape.
-  /// Throws Mistake; names it could not resolve are poisoned then, so that they are reported once.
-  const Command& parse(Scan& scan, const Here& here);
+  /// Throws Mistake; names it could not resolve are poisoned then, so that they are reported once. A body is read from
+  /// `feed`, up to its closing brace, and its mistakes are reported there.
+  const Command& parse(Scan& scan, const Here& here, LineFeed* feed = nullptr);
 
  private:
   /// A positional operand, or what stands behind `name=`.
@@ -57,6 +73,14 @@ class CommandParser {
   [[nodiscard]] uint32_t resolve_tensor(Access access, const Name& name, bool gradient);
   [[nodiscard]] uint32_t resolve_other(const Name& name, SymbolKind kind, std::string_view noun);
 
+  // map_body.cpp
+  struct BodyScope;
+  void read_body(Scan& scan, LineFeed* feed);
+  void open_body();
+  [[nodiscard]] std::vector<Command> body_commands(LineFeed& feed);
+  void number_slots(std::vector<Command> commands);
+  [[nodiscard]] std::vector<Name> listed(size_t operand) const;
+
   [[nodiscard]] bool known_signature();
   void fill_numbers();
   void fill_types();
@@ -80,6 +104,9 @@ class CommandParser {
   std::vector<std::pair<size_t, Item>> named_;      // optional operands
   std::vector<std::string_view> attribute_tokens_;  // per attribute: its value, empty when not given
   std::vector<Value> attribute_values_;             // per attribute, Number ones
+  int body_at_ = -1;                                // the attribute that is a body, if the row has one
+  bool in_body_ = false;                            // reads the body of a MAP: rows of a body only, all scalars
+  std::unique_ptr<BodyScope> body_;
   bool named_seen_ = false;  // an attribute or optional operand was read: no positional one may follow
   /// A command that fitted: its row, the types of its operands and its attributes, and the types inferred for it.
   struct Fitting {

@@ -13,15 +13,19 @@ struct Context {
   Sources sources;
   Module module;
   NameTable globals;
-  NameTable privates;            // of the tape whose body is being read
-  std::vector<Value> constants;  // Symbol::index of a constant
-  uint32_t visible = 0;          // constants before the line; later ones may not be used yet
-  TapeId tape = kNone;           // whose body it is
-  bool quiet_gradients = false;  // gradients could not be derived: a missing one is no new mistake
+  NameTable privates;               // of the tape whose body is being read
+  std::vector<Value> constants;     // Symbol::index of a constant
+  uint32_t visible = 0;             // constants before the line; later ones may not be used yet
+  TapeId tape = kNone;              // whose body it is
+  bool quiet_gradients = false;     // gradients could not be derived: a missing one is no new mistake
+  const Context* around = nullptr;  // of the body of a MAP: whose constants it may use; `constants` is a copy
 
   [[nodiscard]] const Symbol* find(const Name& name) const {
     if (const Symbol* symbol = privates.find(name)) return symbol;
-    return globals.find(name);
+    const Symbol* const symbol = globals.find(name);
+    if (symbol != nullptr || around == nullptr) return symbol;
+    const Symbol* const outer = around->find(name);
+    return outer != nullptr && outer->kind == SymbolKind::Constant ? outer : nullptr;
   }
 };
 

@@ -19,6 +19,22 @@ namespace tape {
 namespace text {
 namespace {
 
+/// A printed command as lines to be read back.
+class PrintedLines final : public LineFeed {
+ public:
+  explicit PrintedLines(std::string_view text) : lines_(split_lines(text, 0)) {}
+  [[nodiscard]] bool next(Here& here) override {
+    if (at_ == lines_.size()) return false;
+    here = {&lines_[at_++], 0};
+    return true;
+  }
+  void report(const Here&, const Mistake&) override {}
+
+ private:
+  std::vector<Line> lines_;
+  size_t at_ = 0;
+};
+
 class Disassembler {
  public:
   Disassembler(const Module& module, const DisassembleOptions& options)
@@ -289,7 +305,7 @@ class Disassembler {
       for (; line < tape.lines.size() && tape.lines[line].word <= decoded.word; ++line)
         if (!options_.plain) text += fmt::format("{}.loc {}\n", indent, place_text(tape.lines[line].location));
       if (reads) {
-        text += indent + printed + '\n';
+        for (const Line& printed_line : split_lines(printed, 0)) text += indent + std::string(printed_line.text) + '\n';
         if (decoded.command->op->shape == ShapeRule::Loop && indent.size() < 80) indent += "  ";
         continue;
       }
@@ -320,12 +336,14 @@ class Disassembler {
           if (owner != tape && owner != kNone && module_.tapes[tape].gradient_of != owner) return false;
         }
     append_command(printed, command, module_, tape);
-    const Line line{printed, 0, 0, nullptr};
-    Scan scan(line.text, context_.sources);
+    PrintedLines lines(printed);
+    Here here;
+    if (!lines.next(here)) return false;
+    Scan scan(here.line->text, context_.sources);
     std::vector<uint32_t> again;
     std::string reason;
     try {
-      if (!encode(parser_.parse(scan, {&line, 0}), context_.module, again, reason)) return false;
+      if (!encode(parser_.parse(scan, here, &lines), context_.module, again, reason)) return false;
     } catch (const Mistake&) {
       return false;
     }

@@ -82,6 +82,7 @@ std::string joined(std::span<const std::string_view> tokens, const std::vector<b
     const std::string_view before = i == 0 ? std::string_view() : tokens[i - 1];
     bool space = i > 0 && blank[from + i];
     if (token == "," || token == "]" || token == ")") space = false;
+    if (token == "{" && i >= 2 && i + 1 == tokens.size()) space = true;
     if (before == "," || (before == "=" && i > 1 && tokens[i - 2] == "]")) space = true;
     if (before == "[" || before == "(") space = false;
     const bool comparison =

@@ -3,10 +3,12 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "assembler/assembler.h"
 #include "assembler/names.h"
+#include "opcodes/map_body.h"
 
 namespace tape {
 namespace text {
@@ -37,6 +39,7 @@ class Printer {
     for (size_t i = 0; i < operands.size(); ++i) positional(i, lists > 1);
     for (size_t i = 0; i < operands.size(); ++i) named(i);
     for (size_t i = 0; i < command_.attrs.size(); ++i) attribute(i);
+    if (command_.op->attribute("body") >= 0) body();
   }
 
  private:
@@ -65,13 +68,61 @@ class Printer {
     return {};
   }
 
+  [[nodiscard]] const Tape* foreign_owner(uint32_t id) const {
+    if (tape_ == kNone || id >= module_.tensors.size()) return nullptr;
+    const Tensor& record = module_.tensors[id];
+    const bool foreign = record.role == Role::Saved && record.owner != tape_ && record.owner < module_.tapes.size();
+    return foreign ? &module_.tapes[record.owner] : nullptr;
+  }
+
   [[nodiscard]] std::string tensor(uint32_t id) const {
-    if (tape_ != kNone && id < module_.tensors.size()) {
-      const Tensor& record = module_.tensors[id];
-      if (record.role == Role::Saved && record.owner != tape_ && record.owner < module_.tapes.size())
-        return module_.tapes[record.owner].name + ':' + record.name;
-    }
+    if (const Tape* const owner = foreign_owner(id)) return owner->name + ':' + module_.tensors[id].name;
     return name_in(module_.tensors, id);
+  }
+
+  /// The slots of a body as tensors: sources and destinations under the names they are listed by, temporaries as t0,
+  /// t1 ... without those names.
+  [[nodiscard]] Module slots_of(const MapBody& body) const {
+    Module slots;
+    slots.tensors.resize(body.dtypes.size());
+    size_t at = 0;
+    for (const size_t operand : {size_t{1}, size_t{0}})
+      for (const uint32_t id : command_.operand(operand)) {
+        const Tape* const owner = foreign_owner(id);
+        slots.tensors[at++].name = (owner != nullptr ? owner->name + ':' : "") + module_.tensors[id].name;
+      }
+    const size_t named = at;
+    for (size_t number = 0; at < slots.tensors.size(); ++number) {
+      const std::string name = fmt::format("t{}", number);
+      const auto end = slots.tensors.begin() + static_cast<ptrdiff_t>(named);
+      if (std::find_if(slots.tensors.begin(), end, [&](const Tensor& slot) { return slot.name == name; }) == end)
+        slots.tensors[at++].name = name;
+    }
+    for (size_t slot = 0; slot < body.dtypes.size(); ++slot) slots.tensors[slot].dtype = body.dtypes[slot];
+    return slots;
+  }
+
+  /// The commands between braces, each on its line. A body that is not one gets a text that does not read back.
+  void body() {
+    std::vector<DType> sources;
+    for (const uint32_t id : command_.operand(1))
+      sources.push_back(id < module_.tensors.size() ? module_.tensors[id].dtype : DType::F32);
+    MapBody body;
+    text_ += " {";
+    if (decode_map_body(command_.attr_list("body"), sources, command_.operand(0).size(), body)) {
+      text_ += " }";
+      return;
+    }
+    const Module slots = slots_of(body);
+    for (const Command& command : body.commands) {
+      text_ += "\n  ";
+      Printer(text_, command, slots, kNone).print();
+      // What no source tells.
+      const auto operands = command.op->operands();
+      if (operands.size() == 1 || operands[0].type == TypeRule::Any)
+        text_ += fmt::format(", dtype={}", name_of(body.dtypes[command.ids[0]]));
+    }
+    text_ += "\n}";
   }
 
   void list(size_t i) {
@@ -151,7 +202,7 @@ class Printer {
   void attribute(size_t i) {
     const Attribute& row = command_.op->attributes()[i];
     const AttrValue& value = command_.attrs[i];
-    if (!value.present || row.name == "imm" || row.name == "count") return;
+    if (!value.present || row.name == "imm" || row.name == "count" || row.type == AttrType::Body) return;
     separate();
     text_ += fmt::format("{}=", row.name);
     switch (row.type) {
@@ -169,11 +220,12 @@ class Printer {
       case AttrType::Number:
         return number(i);
       case AttrType::IntList:
-      case AttrType::Body:
         if (value.list.size() == 1)
           text_ += fmt::format("{}", value.list[0]);
         else
           text_ += fmt::format("[{}]", fmt::join(value.list, ", "));
+        return;
+      case AttrType::Body:  // printed last, between braces
         return;
       case AttrType::String:
         text_ += quoted(static_cast<size_t>(value.i) < module_.strings.size()

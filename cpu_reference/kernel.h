@@ -21,6 +21,7 @@
 namespace tape::cpu {
 
 class Pool;
+class MapProgram;
 
 /// One operand. `storage` differs from `dtype` only in the oracle, where every float is stored as f64; kernels dispatch
 /// on `storage` and use `dtype` where the declared type matters (CAST, rounding of constants, canonical order).
@@ -60,8 +61,9 @@ struct Call {
   std::vector<double> floats;
   uint64_t scratch_bytes = 0;  // scratch the kernel wants; a function of dtypes, shapes and attributes alone
 
-  const Command* command = nullptr;  // attributes: command->attr_int("axis") ... (read them in choose, not in run)
-  std::unique_ptr<Traffic> traffic;  // nullptr for rows without traffic
+  const Command* command = nullptr;     // attributes: command->attr_int("axis") ... (read them in choose, not in run)
+  std::unique_ptr<Traffic> traffic;     // nullptr for rows without traffic
+  std::shared_ptr<MapProgram> program;  // MAP, MAP_REDUCE: the body, made by choose
 
   /// First view of operand i of the row.
   [[nodiscard]] const View& operand(size_t i) const { return operands[i == 0 ? 0 : ends[i - 1]]; }

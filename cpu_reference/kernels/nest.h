@@ -35,6 +35,12 @@ class Nest {
 /// nest to call.ints; the attribute words are kept.
 void build_nest(Call& call, std::span<const View* const> operands);
 
+/// Makes a nest of one axis `n` long.
+inline void set_length(Call& call, int64_t n) {
+  call.ints[0] = n;
+  call.ints[Nest::kHeader] = n;
+}
+
 /// Calls body(offsets, n) for every run along the innermost dimension of elements [begin, end) of the destination, in
 /// row-major order; offsets[k] is where operand k starts, in elements, and it goes on by its inner stride.
 template <size_t kOperands, class Body>

@@ -1,6 +1,6 @@
 // The kernel table of one instruction-set level, in row order of opcodes.def: index it by row_of(op), not by code. Its
 // name carries the level, so that both levels can be linked into one program.
-#include "cpu_reference/kernel.h"
+#include "cpu_reference/kernels/map_program.h"
 
 namespace tape::cpu {
 namespace {
@@ -11,6 +11,10 @@ constexpr Chooser kChoosers[] = {
 };
 
 }  // namespace
+
+Chooser chooser_of(const OpInfo& op) {
+  return kChoosers[row_of(op)];
+}
 
 #define TAPE_PASTE2(a, b) a##b
 #define TAPE_PASTE(a, b) TAPE_PASTE2(a, b)

@@ -1,0 +1,307 @@
+// MAP and MAP_REDUCE against the commands of their bodies played alone: equal bits, for random bodies, shapes and
+// dtypes, any number of threads and on the oracle. Faults stop before anything is written.
+#include <fmt/format.h>
+
+#include <random>
+
+#include "assembler/assembler.h"
+#include "tapes.h"
+
+namespace tape::test {
+namespace {
+
+using Random = std::mt19937;
+
+VerifiedModule verified(const std::string& text) {
+  Diagnostics diagnostics;
+  auto assembly = assemble(text, "t.tape", {}, diagnostics);
+  std::optional<VerifiedModule> module;
+  if (assembly) module = verify(assembly->module, diagnostics);
+  if (!module) throw std::runtime_error(diagnostics.text() + text);
+  return *module;
+}
+
+struct Name {
+  std::string name;
+  DType dtype = DType::F32;
+};
+
+/// Lines of a body that read `x0` ... and write `y` of the dtype wanted, among temporaries of that dtype and others.
+class RandomBody {
+ public:
+  RandomBody(Random& random, DType dtype, size_t sources) : random_(random), dtype_(dtype) {
+    for (size_t i = 0; i < sources; ++i) names_.push_back({fmt::format("x{}", i), dtype});
+  }
+  std::string lines(int commands) {
+    for (int i = 0; i < commands; ++i) line(fmt::format("t{}", i));
+    std::string last;
+    for (const Name& name : names_)
+      if (name.dtype == dtype_) last = name.name;
+    // All sources take part, so that the command alone gives the whole shape.
+    std::string sum = "x0";
+    for (size_t i = 1; i < 3 && i < names_.size() && names_[i].name == fmt::format("x{}", i); ++i) {
+      add(dtype_ == DType::Bool ? "OR" : "MAX", fmt::format("s{}", i), dtype_, {sum, names_[i].name});
+      sum = fmt::format("s{}", i);
+    }
+    add(dtype_ == DType::Bool ? "XOR" : "MIN", "y", dtype_, {last, sum});
+    return text_;
+  }
+
+ private:
+  size_t below(size_t n) { return random_() % n; }
+  std::string any(DType dtype) {
+    std::vector<std::string> all;
+    for (const Name& name : names_)
+      if (name.dtype == dtype) all.push_back(name.name);
+    return all[below(all.size())];
+  }
+  bool has(DType dtype) {
+    for (const Name& name : names_)
+      if (name.dtype == dtype) return true;
+    return false;
+  }
+  void add(const std::string& op, const std::string& to, DType dtype, const std::vector<std::string>& from) {
+    text_ += fmt::format("    {} {}, {}\n", op, to, fmt::join(from, ", "));
+    names_.push_back({to, dtype});
+  }
+  template <size_t N>
+  std::string pick(const std::string (&list)[N]) {
+    return list[below(N)];
+  }
+
+  void line(const std::string& to) {
+    const std::string unary_float[] = {"NEG",  "ABS",  "SQUARE", "SQRT",  "EXP",  "TANH",     "SIN",
+                                       "RELU", "GELU", "ROUND",  "RECIP", "SILU", "SOFTPLUS", "SIGN"};
+    const std::string unary_int[] = {"NEG", "ABS", "SQUARE", "SIGN", "NOT"};
+    const std::string binary[] = {"ADD", "SUB", "MUL", "MIN", "MAX"};
+    const std::string binary_float[] = {"DIV", "POW", "ATAN2", "MOD", "FLOOR_DIV"};
+    const std::string binary_bool[] = {"AND", "OR", "XOR"};
+    const std::string compare[] = {"LT", "EQ", "GE", "NE"};
+    const std::string attributes[] = {"LEAKY_RELU {}, {}, alpha=0.3", "HARDTANH {}, {}, lo=-0.3, hi=0.7",
+                                      "ELU {}, {}, alpha=1.5", "CLIP {}, {}, lo=-0.1"};
+    const bool real = is_float(dtype_), flag = dtype_ == DType::Bool;
+    const std::string a = any(dtype_), b = any(dtype_);
+    switch (below(8)) {
+      case 0:
+        return add(real ? pick(unary_float) : flag ? "NOT" : pick(unary_int), to, dtype_, {a});
+      case 1:
+        return add(pick(compare), to, DType::Bool, {a, any(dtype_)});
+      case 2:
+        if (has(DType::Bool)) return add("WHERE", to, dtype_, {any(DType::Bool), a, any(dtype_)});
+        break;
+      case 3: {  // through another dtype and back
+        const DType others[] = {DType::F64, DType::F32, DType::F16, DType::BF16, DType::I64, DType::I32, DType::U8};
+        const DType other = others[below(std::size(others))];
+        add("CAST", to + "c", other, {a, fmt::format("dtype={}", name_of(other))});
+        return add("CAST", to, dtype_, {to + "c", fmt::format("dtype={}", name_of(dtype_))});
+      }
+      case 4:
+        if (flag) break;
+        return add(real && below(2) == 0 ? pick(binary_float) : pick(binary), to, dtype_, {a, real ? "0.7" : "3"});
+      case 5:
+        if (!real) break;
+        text_ += "    " + fmt::format(fmt::runtime(pick(attributes)), to, a) + "\n";
+        names_.push_back({to, dtype_});
+        return;
+      case 6:
+        if (!real || below(2) == 0) break;
+        return add(pick(binary_float), to, dtype_, {a, any(dtype_)});
+      case 7:  // adds to what another command left
+        if (flag) break;
+        add("MUL", to, dtype_, {a, b});
+        text_ += fmt::format("    ADD {}, {}, {}, acc=1\n", to, a, b);
+        return;
+    }
+    add(flag ? pick(binary_bool) : pick(binary), to, dtype_, {a, any(dtype_)});
+  }
+
+  Random& random_;
+  DType dtype_;
+  std::vector<Name> names_;
+  std::string text_;
+};
+
+HostArray random_array(Random& random, DType dtype, const Shape& shape) {
+  std::vector<double> values(static_cast<size_t>(shape.elements()));
+  for (double& value : values) {
+    value = static_cast<double>(static_cast<int32_t>(random())) * 0x1p-30;
+    if (is_int(dtype)) value = std::trunc(value * 20) + (dtype == DType::U8 ? 60 : 0);
+    if (dtype == DType::Bool) value = static_cast<double>(random() % 2);
+    if (is_float(dtype) && random() % 50 == 0)
+      value = random() % 2 == 0 ? std::numeric_limits<double>::infinity() : std::numeric_limits<double>::quiet_NaN();
+  }
+  HostArray result{dtype, shape, std::vector<std::byte>(values.size() * size_of(dtype))};
+  convert(std::as_bytes(std::span(values)), DType::F64, result.bytes, dtype);
+  return result;
+}
+
+struct Shapes {
+  std::vector<Shape> sources;
+  Shape full;
+};
+const std::vector<Shapes>& shapes() {
+  static const std::vector<Shapes> all = {
+      {{{}, {}}, {}},
+      {{{1}}, {1}},
+      {{{3, 5}, {5}}, {3, 5}},
+      {{{2, 1, 7}, {3, 1}, {}}, {2, 3, 7}},
+      {{{4, 0}, {1}}, {4, 0}},
+      {{{0}, {}}, {0}},
+      {{{1024}, {1024}}, {1024}},
+      {{{1025}, {1}}, {1025}},
+      {{{7, 1, 300}, {7, 5, 1}, {5, 300}}, {7, 5, 300}},
+      {{{3, 4099}, {3, 1}}, {3, 4099}},
+  };
+  return all;
+}
+
+std::string declarations(DType dtype, const Shapes& at) {
+  std::string text;
+  for (size_t i = 0; i < at.sources.size(); ++i)
+    text += fmt::format(".input x{} {}{}\n", i, name_of(dtype), at.sources[i].text());
+  return text;
+}
+std::string source_list(const Shapes& at) {
+  std::string text;
+  for (size_t i = 0; i < at.sources.size(); ++i) text += fmt::format("{}x{}", i == 0 ? "" : ", ", i);
+  return text;
+}
+
+/// The tape's assertions fault where bits differ.
+void play(const std::string& text, DType dtype, const Shapes& at, Random& random) {
+  const VerifiedModule module = verified(text);
+  for (const auto& [threads, oracle] : {std::pair{1u, false}, std::pair{3u, false}, std::pair{2u, true}}) {
+    CpuOptions cpu;
+    cpu.threads = threads;
+    cpu.oracle = oracle;
+    MachineOptions options;
+    options.poison = threads == 1;
+    Machine machine(make_cpu_backend(cpu), options);
+    machine.add(module);
+    for (size_t i = 0; i < at.sources.size(); ++i)
+      machine.load(fmt::format("x{}", i), random_array(random, dtype, at.sources[i]));
+    try {
+      machine.run("main");
+    } catch (const std::exception& error) {
+      ADD_FAILURE() << error.what() << "\n" << text;
+      return;
+    }
+  }
+}
+
+class MapOfDtype : public testing::TestWithParam<DType> {};
+
+TEST_P(MapOfDtype, IsTheCommandsOfItsBody) {
+  const DType dtype = GetParam();
+  Random random(static_cast<unsigned>(dtype) * 77);
+  for (int round = 0; round < 4; ++round)
+    for (const Shapes& at : shapes()) {
+      const std::string lines = RandomBody(random, dtype, at.sources.size()).lines(1 + static_cast<int>(random() % 12));
+      play(fmt::format("{}.output z {}{}\n.tape main\n  MAP [z], [{}] {{\n{}    COPY z, y\n  }}\n{}  BROADCAST w, y, "
+                       "shape={}\n  ASSERT_EQUAL z, w\n.end\n",
+                       declarations(dtype, at), name_of(dtype), at.full.text(), source_list(at), lines, lines,
+                       at.full.text()),
+           dtype, at, random);
+    }
+}
+
+TEST_P(MapOfDtype, ReducesLikeTheReductions) {
+  const DType dtype = GetParam();
+  if (dtype == DType::Bool) return;
+  Random random(static_cast<unsigned>(dtype) * 99);
+  const std::pair<const char*, const char*> kinds[] = {
+      {"sum", "SUM"}, {"mean", "MEAN"}, {"prod", "PROD"}, {"max", "REDUCE_MAX"}, {"min", "REDUCE_MIN"}};
+  std::vector<Shapes> all = shapes();
+  all.push_back({{{2, 70'001}, {70'001}}, {2, 70'001}});
+  all.push_back({{{140'000}}, {140'000}});
+  all.push_back({{{3, 0, 4}, {4}}, {3, 0, 4}});
+  for (const Shapes& at : all)
+    for (const auto& [kind, op] : kinds) {
+      const int rank = at.full.rank();
+      if (rank == 0 || (!is_float(dtype) && op == std::string("MEAN"))) continue;
+      const int axes = 1 + static_cast<int>(random() % static_cast<unsigned>(rank));
+      int64_t count = 1;
+      std::string list;
+      for (int axis = rank - axes; axis < rank; ++axis) {
+        count *= at.full[axis];
+        list += fmt::format("{}{}", list.empty() ? "" : ", ", axis);
+      }
+      if (count > 60'000 && random() % 3 != 0) continue;
+      if (count == 0 && op[0] != 'S' && op[0] != 'P') continue;
+      const bool wide = is_half(dtype) && random() % 2 == 0 && op[0] != 'R';
+      const std::string type = wide ? ", dtype=f32" : "", keep = random() % 2 == 0 ? ", keepdims=1" : "";
+      const std::string lines = RandomBody(random, dtype, at.sources.size()).lines(1 + static_cast<int>(random() % 5));
+      std::string text = fmt::format("{}.tape main\n{}  BROADCAST w, y, shape={}\n  {} s, w, axes=[{}]{}{}\n",
+                                     declarations(dtype, at), lines, at.full.text(), op, list, keep, type);
+      text += "  COPY r, s\n";  // of its type and shape
+      text += fmt::format("  MAP_REDUCE [r, e], [{}], reduce={}, axes={}{} {{\n{}    COPY r, y\n    COPY e, r\n  }}\n",
+                          source_list(at), kind, axes, keep, lines);
+      text += "  ASSERT_EQUAL r, s\n";
+      if (!wide) text += "  ASSERT_EQUAL e, s\n";
+      play(text + ".end\n", dtype, at, random);
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, MapOfDtype,
+                         testing::Values(DType::F64, DType::F32, DType::F16, DType::BF16, DType::I64, DType::I32,
+                                         DType::I16, DType::I8, DType::U8, DType::Bool),
+                         [](const auto& at) { return std::string(name_of(at.param)); });
+
+testing::AssertionResult says(const std::string& text, const std::string& part) {
+  if (text.find(part) != std::string::npos) return testing::AssertionSuccess();
+  return testing::AssertionFailure() << text;
+}
+
+TEST(Map, FaultsNameTheElementAndWriteNothing) {
+  for (const unsigned threads : {1u, 4u}) {
+    CpuOptions cpu;
+    cpu.threads = threads;
+    Machine machine(make_cpu_backend(cpu), {});
+    machine.add(
+        verified(".input a i32[5000, 2]\n.input b i32[5000, 2]\n.state q i32[5000, 2] fill value=7\n"
+                 ".state s i32[5000] fill value=8\n"
+                 ".tape main\n  MAP [q], [a, b] {\n    SUB d, b, 1\n    MOD m, a, d\n    POW p, a, b\n"
+                 "    ADD q, m, p\n  }\n.end\n"
+                 ".tape reduce\n  MAP_REDUCE [s], [a, b], reduce=sum {\n    FLOOR_DIV s, a, b\n  }\n.end\n"
+                 ".tape constant\n  MAP [q], [a] {\n    MOD q, a, 0\n  }\n.end\n"
+                 ".tape fine\n  MAP [q], [a] {\n    MOD q, a, 3\n  }\n.end\n"));
+    std::vector<int32_t> b(10'000, 5);
+    b[7001] = 0;   // an exponent of 0 is none; but 0 divides in `reduce`
+    b[6001] = -2;  // a negative exponent
+    b[9000] = 1;   // d = 0
+    machine.load("a", array<int32_t>(DType::I32, {5000, 2}, std::vector<int32_t>(10'000, 11)));
+    machine.load("b", array<int32_t>(DType::I32, {5000, 2}, b));
+    const auto fault = [&](const char* tape) -> std::string {
+      try {
+        machine.run(tape);
+      } catch (const Fault& found) {
+        return found.what();
+      }
+      return "none";
+    };
+    EXPECT_TRUE(says(fault("main"), "MAP: element [3000,1]: POW: b is -2: negative exponent of an integer power"));
+    EXPECT_TRUE(says(fault("reduce"), "MAP_REDUCE: element [3500,1]: FLOOR_DIV: b is 0: integer division by zero"));
+    EXPECT_TRUE(says(fault("constant"), "MAP: element [0,0]: MOD: the constant is 0: integer division by zero"));
+    EXPECT_EQ(values<int32_t>(machine.retrieve("q")), std::vector<int32_t>(10'000, 7));
+    EXPECT_EQ(values<int32_t>(machine.retrieve("s")), std::vector<int32_t>(5000, 8));
+    EXPECT_EQ(fault("fine"), "none");
+    EXPECT_EQ(values<int32_t>(machine.retrieve("q")), std::vector<int32_t>(10'000, 2));
+  }
+}
+
+/// module.md 17: no command is contracted with the next.
+TEST(Map, DoesNotFuseMultiplyAndAdd) {
+  Machine machine(make_cpu_backend({}), {});
+  machine.add(verified(
+      fmt::format(".data a f32[3] = {0} {0} {0}\n.data c f32[] = {1}\n.output alone f32[3]\n.output mapped f32[3]\n"
+                  ".output added f32[3]\n.tape main\n  MUL p, a, a\n  ADD alone, p, c\n"
+                  "  MAP [mapped], [a, c] {{\n    MUL p, a, a\n    ADD mapped, p, c\n  }}\n"
+                  "  BROADCAST added, c\n  MUL added, a, a, acc=1\n.end\n",
+                  1 + 0x1p-12, -(1 + 0x1p-11))));
+  machine.run("main");
+  for (const char* name : {"alone", "mapped", "added"})
+    EXPECT_EQ(values<float>(machine.retrieve(name)), std::vector<float>(3, 0.0f)) << name;
+}
+
+}  // namespace
+}  // namespace tape::test
