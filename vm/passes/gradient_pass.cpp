@@ -8,6 +8,7 @@
 
 #include "opcodes/infer.h"
 #include "vm/error.h"
+#include "vm/passes/gradient_body.h"
 
 namespace tape {
 
@@ -289,44 +290,53 @@ Term where(const Term& condition, const Term& a, const Term& b) {
 
 bool Rule::wants(size_t i, size_t k) const {
   if (command.operand(i).size() <= k) return false;
-  const ValueId value = item_.in[position(i, k)];
+  if (body_ != nullptr) return body_->wants(command.operand(i)[k]);
+  const ValueId value = item_->in[position(i, k)];
   return value != kNone && pass_.frame_->values[value].varied;
 }
 
 bool Rule::has(size_t i, size_t k) const {
   if (command.operand(i).size() <= k) return false;
-  const ValueId value = item_.out[position(i, k)];
+  if (body_ != nullptr) return body_->has(command.operand(i)[k]);
+  const ValueId value = item_->out[position(i, k)];
   return value != kNone && pass_.frame_->gradients[value].holds != GradientPass::Holds::Nothing;
 }
 
 Term Rule::g(size_t i, size_t k) const {
-  return {&pass_, pass_.frame_->gradients[item_.out[position(i, k)]].tensor, false};
+  if (body_ != nullptr) return body_->gradient(command.operand(i)[k]);
+  return {&pass_, pass_.frame_->gradients[item_->out[position(i, k)]].tensor, false};
 }
 
 Term Rule::in(size_t i, size_t k) const {
-  return pass_.read(item_.in[position(i, k)]);
+  if (body_ != nullptr) return body_->in(command.operand(i)[k]);
+  return pass_.read(item_->in[position(i, k)]);
 }
 
 Term Rule::out(size_t i) const {
-  if (!command.accumulates()) return pass_.read(item_.out[position(i, 0)]);
+  if (body_ != nullptr) return body_->out(command.id(i));
+  if (!command.accumulates()) return pass_.read(item_->out[position(i, 0)]);
   Command again = command;
   again.attrs[static_cast<size_t>(again.op->attribute("acc"))] = {};
   for (size_t at = 1; at < again.ids.size(); ++at)
-    if (item_.in[at] != kNone) again.ids[at] = pass_.read(item_.in[at]).id;
+    if (item_->in[at] != kNone) again.ids[at] = pass_.read(item_->in[at]).id;
   Term result = pass_.emit(std::move(again), dtype(i), shape(i));
   result.fresh = false;
   return result;
 }
 
 Shape Rule::shape(size_t i, size_t k) const {
+  if (body_ != nullptr) return body_->shape(command.operand(i)[k]);
   return pass_.module_.tensors[command.operand(i)[k]].shape;
 }
 DType Rule::dtype(size_t i, size_t k) const {
+  if (body_ != nullptr) return body_->dtype(command.operand(i)[k]);
   return pass_.module_.tensors[command.operand(i)[k]].dtype;
 }
 
 void Rule::give_to(size_t i, size_t k, const Term& term) const {
-  if (wants(i, k)) pass_.give(item_.in[position(i, k)], term);
+  if (!wants(i, k)) return;
+  if (body_ != nullptr) return body_->give(command.operand(i)[k], term);
+  pass_.give(item_->in[position(i, k)], term);
 }
 
 Term Rule::emit(Command&& made, std::optional<DType> dtype, std::optional<Shape> shape) const {
@@ -384,14 +394,15 @@ void Rule::refuse(const std::string& why) const {
 }
 
 DType Rule::gradient_dtype(size_t i) const {
-  const ValueId value = item_.in[position(i, 0)];
+  if (body_ != nullptr) return dtype(i);
+  const ValueId value = item_->in[position(i, 0)];
   if (value == kNone || !pass_.frame_->gradients[value].leaf) return dtype(i);
   return pass_.module_.tensors[pass_.frame_->gradients[value].root].dtype;
 }
 
 void Rule::give_update(size_t i, Command&& update) const {
   if (!wants(i)) return;
-  update.ids[0] = pass_.updatable(item_.in[position(i, 0)]);
+  update.ids[0] = pass_.updatable(item_->in[position(i, 0)]);
   pass_.frame_->derived.push_back({std::move(update), pass_.location_});
 }
 

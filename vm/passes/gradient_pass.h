@@ -26,6 +26,7 @@ class GradientPass {
 
  private:
   friend class Rule;
+  friend class BodyGradient;
   friend struct Term;
   friend Term constant(const Term& like, double value);
   friend Term append(GradientPass& pass, Command&& command, std::optional<DType> dtype, std::optional<Shape> shape);

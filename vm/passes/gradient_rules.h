@@ -13,6 +13,7 @@
 namespace tape {
 
 class GradientPass;
+class BodyGradient;
 
 /// A tensor of the derived tape.
 struct Term {
@@ -70,7 +71,9 @@ struct Term {
 /// One command of the forward, while its gradient is written.
 class Rule {
  public:
-  Rule(GradientPass& pass, const Command& forward, const Item& item) : command(forward), pass_(pass), item_(item) {}
+  Rule(GradientPass& pass, const Command& forward, const Item& item) : command(forward), pass_(pass), item_(&item) {}
+  /// A command of the body of a MAP. Its rule may not use updates.
+  Rule(GradientPass& pass, const Command& forward, BodyGradient& body) : command(forward), pass_(pass), body_(&body) {}
 
   const Command& command;  // of the forward
 
@@ -116,6 +119,7 @@ class Rule {
   [[nodiscard]] Term updated(const Term& base, Command&& update) const;
   /// Reports that this command has no gradient here, and why.
   void refuse(const std::string& why) const;
+  [[nodiscard]] GradientPass& pass() const { return pass_; }
 
  private:
   [[nodiscard]] size_t position(size_t i, size_t k) const { return (i == 0 ? 0 : command.ends[i - 1]) + k; }
@@ -123,7 +127,8 @@ class Rule {
   void take_attributes(Command& made) const;
 
   GradientPass& pass_;
-  const Item& item_;
+  const Item* item_ = nullptr;
+  BodyGradient* body_ = nullptr;  // when there is no item: ids are values of it
 };
 
 namespace gradient_rules {
