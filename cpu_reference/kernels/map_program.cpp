@@ -10,11 +10,6 @@
 namespace tape::cpu {
 namespace {
 
-/// What choose compares and never follows.
-std::byte* stand_in(size_t slot) {
-  return reinterpret_cast<std::byte*>((slot + 1) * 256);
-}
-
 View dense_view(const Shape& shape, DType dtype, DType storage) {
   View view;
   view.dtype = dtype;
@@ -58,6 +53,7 @@ MapProgram::MapProgram(const Call& call, const Context& context, const Shape& fu
   if (const auto reason = decode_map_body(call.command->attr_list("body"), sources, call.list(0).size(), body_))
     throw Error(Code::Internal, std::string(call.command->op->mnemonic) + ": " + *reason);
   records_.resize(body_.dtypes.size());
+  stand_ins_ = std::make_unique<std::byte[]>(body_.dtypes.size());
   slots_.resize(body_.dtypes.size());
   for (size_t slot = 0; slot < slots_.size(); ++slot) {
     const bool wide = oracle_ && is_float(body_.dtypes[slot]);
@@ -141,7 +137,7 @@ void MapProgram::allocate_registers() {
 View MapProgram::view_of(uint32_t slot) const {
   const bool scalar = slots_[slot].kind == Slot::Kind::Scalar;
   View view = dense_view(scalar ? Shape{} : Shape{kBlock}, body_.dtypes[slot], slots_[slot].storage);
-  view.data = stand_in(slot);
+  view.data = stand_ins_.get() + slot;
   view.tensor = slots_[slot].tensor;
   return view;
 }

@@ -97,7 +97,8 @@ class MapProgram {
   int64_t elements_ = 0;
   bool oracle_ = false;
   std::vector<Slot> slots_;
-  std::vector<Tensor> records_;  // of temporaries, for messages
+  std::vector<Tensor> records_;             // of temporaries, for messages
+  std::unique_ptr<std::byte[]> stand_ins_;  // addresses by slot: what choose compares and never follows
   std::vector<Lane> lanes_;
   uint64_t register_bytes_ = 0, lane_bytes_ = 0;
   enum class Faults : uint8_t { Never, ByConstant, ByElement } faults_ = Faults::Never;

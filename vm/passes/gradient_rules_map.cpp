@@ -48,7 +48,7 @@ void BodyGradient::number_values() {
     if (value.before != kAbsent) take(value.before, true);
     value.varied = value.varied && is_float(value.dtype);
     command.ids[0] = last_[slot] = static_cast<uint32_t>(values_.size());
-    values_.push_back(std::move(value));
+    values_.push_back(value);
   }
 }
 
@@ -98,7 +98,7 @@ void BodyGradient::give(uint32_t id, Term term) {
   if (!wants(id)) return;
   Value& value = values_[id];
   term = pass_.summed(term, value.shape);
-  term = std::move(term).as(value.dtype);
+  term = Term(term).as(value.dtype);  // as a temporary, it stays fresh
   value.gradient = value.gradient ? *value.gradient + term : term;
 }
 
