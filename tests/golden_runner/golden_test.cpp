@@ -2,9 +2,12 @@
 // its expected errors, and every row of the op table against the existence of its golden file.
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "embed/expect.h"
 #include "files.h"
 #include "opcodes/op.h"
+#include "vm/command_buffer.h"
 
 namespace tape::test {
 namespace {
@@ -75,11 +78,82 @@ INSTANTIATE_TEST_SUITE_P(Samples, Golden, testing::Values("samples/xor.tape", "s
                          name_of_file);
 INSTANTIATE_TEST_SUITE_P(Files, BadGolden, testing::ValuesIn(files(true)), name_of_file);
 
+/// The set that the dtypes of an operand range over; empty where they follow from another operand.
+DTypeSet wanted_dtypes(const OpInfo& op, const Operand& operand) {
+  switch (operand.type) {
+    case TypeRule::T:
+    case TypeRule::Each:
+      return op.types;
+    case TypeRule::Any:
+    case TypeRule::Column:
+    case TypeRule::SinkRow:
+      return kAllDTypes;
+    case TypeRule::Index:
+    case TypeRule::IndexOut:
+      return kIndexes;
+    case TypeRule::Float:
+      return kFloats;
+    case TypeRule::Wide:
+    case TypeRule::Stat:
+    case TypeRule::EachGrad:
+    case TypeRule::EachStat:
+    case TypeRule::Body:
+    case TypeRule::Bool:
+    case TypeRule::I64:
+    case TypeRule::None:
+      return {};
+  }
+  return {};
+}
+
+std::string lower(std::string_view mnemonic) {
+  std::string name;
+  for (const char c : mnemonic) name += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return name;
+}
+
+/// Golden files of a row: add.tape, and add-more.tape when it has several.
+std::vector<std::string> golden_files(const OpInfo& op) {
+  std::vector<std::string> all = files(false);
+  const std::string name = lower(op.mnemonic);
+  std::erase_if(all, [&](const std::string& path) {
+    const std::string stem = std::filesystem::path(path).stem().string();
+    return stem != name && !stem.starts_with(name + "-");
+  });
+  return all;
+}
+
+class GoldenOfRow : public testing::TestWithParam<size_t> {};
+
+TEST_P(GoldenOfRow, PlaysEveryDtypeOfEveryOperand) {
+  const OpInfo& op = kOps[GetParam()];
+  std::vector<std::set<DType>> played(op.operands().size());
+  for (const std::string& path : golden_files(op)) {
+    Diagnostics diagnostics;
+    const std::optional<Assembly> assembly = assemble(read_text(source_path(path)), source_path(path), {}, diagnostics);
+    ASSERT_TRUE(assembly) << diagnostics.text();
+    for (const Tape& tape : assembly->module.tapes)
+      for (const auto& [command, location] : commands_of(assembly->module, tape)) {
+        if (command.op != &op) continue;
+        for (size_t i = 0; i < played.size(); ++i)
+          if (command.is_tensor(i))
+            for (const uint32_t id : command.operand(i))
+              if (id != kAbsent) played[i].insert(assembly->module.tensors[id].dtype);
+      }
+  }
+  for (size_t i = 0; i < played.size(); ++i) {
+    const DTypeSet wanted = wanted_dtypes(op, op.operands()[i]);
+    for (const DTypeInfo& info : kDTypes)
+      EXPECT_TRUE(!wanted.has(info.dtype) || played[i].contains(info.dtype))
+          << op.mnemonic << ' ' << op.operands()[i].name << ' ' << info.name;
+  }
+}
+INSTANTIATE_TEST_SUITE_P(Table, GoldenOfRow, testing::Range(size_t{0}, kOps.size()),
+                         [](const auto& row) { return std::string(kOps[row.param].name); });
+
 TEST(Coverage, EveryOpHasAGoldenFile) {
   for (const OpInfo& op : kOps) {
-    std::string name;
-    for (const char c : op.mnemonic) name += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-    EXPECT_TRUE(std::filesystem::exists(source_path("tests/golden/" + name + ".tape"))) << op.mnemonic;
+    EXPECT_TRUE(std::filesystem::exists(source_path("tests/golden/" + lower(op.mnemonic) + ".tape"))) << op.mnemonic;
   }
 }
 

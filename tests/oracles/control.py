@@ -1,4 +1,7 @@
 """Golden tapes of the control rows, the checks and host traffic, by plain Python and NumPy."""
+import json
+import struct
+
 import numpy as np
 
 from golden import ALL, FLOATS, FOLDER, INTS, Golden, sample
@@ -293,7 +296,26 @@ def load():
             row += len(rows)
             epoch, row = epoch + row // 10, row % 10
         g.expect(f"{name}.cursor", np.array([epoch, row]), "i64")
+    every_dtype(g)
     g.write()
+
+
+def every_dtype(g):
+    """One column of each dtype, from a .safetensors file, which holds bf16 too."""
+    columns = {dtype: sample(rng, (3,), dtype) for dtype in ALL}
+    names = {"f64": "F64", "f32": "F32", "f16": "F16", "bf16": "BF16", "bool": "BOOL"}
+    header, content = {}, b""
+    for dtype, values in columns.items():
+        raw = values.tobytes() if dtype != "bf16" else (values.view(np.uint32) >> 16).astype(np.uint16).tobytes()
+        header[dtype] = {"dtype": names.get(dtype, dtype.upper()), "shape": [3], "data_offsets": [len(content), len(content) + len(raw)]}
+        content += raw
+    text = json.dumps(header).encode()
+    (FOLDER / "data" / "load_types.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + content)
+    g.lines.append(".stream types " + ", ".join(f'c_{d} {d}[*] = @"data/load_types.safetensors:{d}"' for d in ALL))
+    g.add("LOAD " + ", ".join(f"types_{d}" for d in ALL) + ", types, rows=5, end=pad, valid=types_n")
+    for dtype, values in columns.items():
+        g.expect(f"types_{dtype}", np.concatenate([values, np.zeros(2, values.dtype)]), dtype)
+    g.expect("types_n", np.array([3]), "i64")
 
 
 def host():
@@ -301,6 +323,7 @@ def host():
 ; store: one row, or several when src has one axis more; the value stays
 .sink scalars f32[*]
 .sink rows i64[*, 2]
+{sinks}
 .input x f32[] = 1.5
 .input y i64[3, 2] = 1 2 3 4 5 6
 .input z i64[2] = 7 8
@@ -311,24 +334,28 @@ def host():
   END
   STORE rows, y
   STORE rows, z
+{stores}
   ADVANCE n
 .end
 .expect n == 1
 .expect x == 1.5
-""")
+""".format(sinks="\n".join(f".sink s_{d} {d}[*]\n.input x_{d} {d}[2] = 1 0" for d in ALL),
+           stores="\n".join(f"  STORE s_{d}, x_{d}" for d in ALL)))
     text_file("trace", """
 ; trace: hands values to the host and changes nothing
 .input x f32[2] = 1 2
 .input y bool[] = 1
+{inputs}
 .state n i64[]
 .tape main
   TRACE x, y, label="first"
   ADVANCE n
   TRACE n
+  TRACE {names}, label="every dtype"
 .end
 .expect n == 1
 .expect x == 1 2
-""")
+""".format(inputs="\n".join(f".input x_{d} {d}[2] = 1 0" for d in ALL), names=", ".join(f"x_{d}" for d in ALL)))
 
 
 for write in (control, advance, checks, check_faults, load, host):

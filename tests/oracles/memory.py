@@ -155,6 +155,8 @@ def zero_grad():
     text = f"""; zero_grad: gradients of the named tensors; an accumulating backward adds to what is there
 .param w f32[3] = {literals(w, "f32")}
 .param v f16[2, 1] = {literals(v, "f16")}
+.param u f64[1] = 7
+.param s bf16[] = 3
 .output loss f32[]
 .output once f32[3]
 .output twice f32[3]
@@ -164,10 +166,14 @@ def zero_grad():
   CAST   wide, v, dtype=f32
   SUM    right, wide
   ADD    loss, left, right
+  CAST   from_u, u, dtype=f32
+  SUM    loss, from_u, acc=1
+  CAST   from_s, s, dtype=f32
+  ADD    loss, loss, from_s
 .end
 .grad backward of=forward loss=loss accumulate=1
 .tape main
-  ZERO_GRAD w, v
+  ZERO_GRAD w, v, u, s
   CALL forward
   CALL backward
   COPY once, w_grad
@@ -179,6 +185,8 @@ def zero_grad():
 .expect twice == {literals(4 * w, "f32")}
 .expect w_grad == 0 0 0
 .expect v_grad == 2 2
+.expect u_grad == 2
+.expect s_grad == 2
 """
     (FOLDER / "zero_grad.tape").write_text(text)
 

@@ -78,13 +78,15 @@ def attributes(kind, options):
     return text
 
 
-def case(g, kind, options, shapes, dtype, master=False, f32_grads=False, low=None):
+def case(g, kind, options, shapes, dtype, master=False, f32_grads=False, low=None, lr_dtype=None):
     """Several parameters in one command, a fresh gradient and a learning rate that halves each step."""
     params = [cast(rng.normal(0, 1, shape), dtype) for shape in shapes]
     grad_dtype = "f32" if f32_grads else dtype
     grads = [[cast(rng.normal(0, 1, shape), grad_dtype) for _ in range(STEPS)] for shape in shapes]
     c = "f64" if dtype == "f64" else "f32"
+    lr_dtype = lr_dtype or c
     lrs = [0.1 * 0.5 ** step for step in range(STEPS)]
+    lrs = lrs if lr_dtype == c else [float(cast(lr, lr_dtype)) for lr in lrs]
     p = [g.declare("param", value, dtype, g.fresh("p")) for value in params]
     state = {name: [g.declare("state", np.zeros(shape), c, g.fresh(name)) for shape in shapes] if
              has_state(kind, name, options) else [] for name in STATE[kind]}
@@ -92,7 +94,7 @@ def case(g, kind, options, shapes, dtype, master=False, f32_grads=False, low=Non
     lows = [g.declare("state", np.zeros(shape), low, g.fresh("low")) for shape in shapes] if low else []
     t = g.declare("state", np.array(0), "i64", g.fresh("t"))
     for step in range(STEPS):
-        lr = g.input(np.array(lrs[step]), c)
+        lr = g.input(np.array(lrs[step]), lr_dtype)
         names = [g.input(grad[step], grad_dtype) for grad in grads]
         g.add(f"ADVANCE {t}")
         command = ", ".join("[" + ", ".join(group) + "]" for group in [p, names, *state.values()])
@@ -123,6 +125,8 @@ def write(kind, variants):
     case(g, kind, variants[0], [(5,), (0,)], "f32", low="bf16")
     case(g, kind, variants[0], [(5,)], "f64", low="f16")
     case(g, kind, variants[-1], [(5,)], "f16", master=True, low="bf16")
+    case(g, kind, variants[-1], [(5,)], "f32", low="f32", lr_dtype="f16")
+    case(g, kind, variants[-1], [(5,)], "f64", low="f64", lr_dtype="bf16")
     g.write()
 
 
