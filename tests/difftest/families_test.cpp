@@ -41,6 +41,7 @@ const Family kFamilies[] = {
     {"products", ".param a f64[3,4]\n", "  PROD b, a, axes=1\n  CUMSUM c, b, axis=0\n  CUMPROD y, c, axis=0\n"},
     {"matrices", ".param a f64[2,3,4]\n.param b f64[4,3]\n.param v f64[3]\n",
      "  MATMUL c, a, b\n  MATMUL d, c, v\n  OUTER e, v, v\n  DOT f, v, v\n  MATMUL y, d, e\n  MUL y, y, f\n"},
+    {"tensor cores", ".param a f32[3,4]\n.param b f32[4,2]\n", "  MATMUL y, a, b, math=tf32\n"},
     {"softmax", ".param a f64[3,4]\n", "  SOFTMAX b, a\n  LOG_SOFTMAX c, a, axis=0\n  MUL y, b, c\n"},
     {"losses", ".param a f64[3,4]\n.param t f64[3,4]\n.data l i32[3] = 0 3 1\n",
      "  CROSS_ENTROPY b, a, l\n  MSE_LOSS c, a, t\n  MUL y, b, c\n"},
@@ -65,6 +66,10 @@ const Family kFamilies[] = {
      ".param x f64[2,3]\n.param h f64[2,4]\n.param c f64[2,4]\n.param wi f64[16,3]\n.param wh f64[16,4]\n"
      ".param gi f64[12,3]\n.param gh f64[12,4]\n",
      "  LSTM_CELL h2, c2, x, h, c, wi, wh\n  GRU_CELL h3, x, h2, gi, gh\n  MUL y, h3, c2\n"},
+    {"maps", ".param a f32[4,3]\n.param b f16[3]\n",
+     "  MAP [c, d], [a, b] {\n    CAST h, a, dtype=f16\n    MUL u, h, b\n    SIN c, u\n    CAST w, c, dtype=f32\n"
+     "    MUL d, w, a\n  }\n  MAP_REDUCE [y], [d, a], reduce=sum, axes=1 {\n    TANH t, d\n    MUL y, t, a\n  }\n"
+     "  CAST e, c, dtype=f32\n  SUM s, e, axes=1\n  ADD y, y, s\n"},
     {"dropout", ".param a f64[20]\n.rng r seed=1\n", "  DROPOUT b, m, a, r, p=0.25\n  SQUARE y, b\n"},
     {"loops", ".param a f64[3]\n.param b f64[3]\n", "  COPY y, a\n  REPEAT 4\n    MUL y, y, b\n    SIN y, y\n  END\n"},
 };
