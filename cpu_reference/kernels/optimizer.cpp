@@ -98,7 +98,7 @@ void update_all(const Lists& lists, Pool& pool, const MakeRule& make_rule) {
   const auto params = call.list(0);
   const double lr = lists.lr();
   for (size_t i = 0; i < params.size(); ++i) {
-    Group group{&params[i], lists.at(1, i), {}, lists.at(lists.rest + 2, i), lists.at(lists.rest + 3, i)};
+    Group group{&params[i], &call.list(1)[i], {}, lists.at(lists.rest + 2, i), lists.at(lists.rest + 3, i)};
     for (size_t k = 0; k + 2 < lists.rest; ++k) group.state[k] = lists.at(2 + k, i);
     dispatch_float(params[i].storage, [&](auto type) {
       using P = typename decltype(type)::type;

@@ -51,9 +51,9 @@ void Attention(Rule& r) {
     y = beside(r, y, filled(y, 0, column));
   }
   std::vector<Term> found = r.emit_all(Opcode::AttentionGrad, {q, k, v, y, g, lengths, lse});
-  r.give(1, std::move(found[0]));
-  r.give(2, std::move(found[1]));
-  if (!with_lse) return r.give(3, std::move(found[2]));
+  r.give(1, Term(found[0]));
+  r.give(2, Term(found[1]));
+  if (!with_lse) return r.give(3, Term(found[2]));
   const Shape shape = r.shape(3);
   std::vector<int64_t> start, stop;
   for (int axis = 0; axis < shape.rank(); ++axis) {
