@@ -493,8 +493,9 @@ std::string op_signature(const OpInfo& op) {
     if ((operand.kind == OperandKind::Optional && !loop) || operand.kind == OperandKind::OptionalList)
       add(fmt::format("[{}=]", operand.name));
   for (const Attribute& attribute : op.attributes())
-    if (attribute.name != "imm" && !(loop && attribute.name == "count"))
+    if (attribute.name != "imm" && attribute.type != AttrType::Body && !(loop && attribute.name == "count"))
       add(attribute.required ? fmt::format("{}=", attribute.name) : fmt::format("[{}=]", attribute.name));
+  if (op.attribute("body") >= 0) text += " {";
   return text;
 }
 

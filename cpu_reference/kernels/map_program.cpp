@@ -118,7 +118,8 @@ void MapProgram::allocate_registers() {
     if (slots_[slot].kind == Slot::Kind::Scattered) last[slot] = steps;
     born[first[slot]].push_back(slot);
     dying[last[slot]].push_back(slot);
-    register_bytes_ = std::max<uint64_t>(register_bytes_, kBlock * size_of(slots_[slot].storage));
+    const auto block = static_cast<uint64_t>(std::min(kBlock, elements_));
+    register_bytes_ = std::max<uint64_t>(register_bytes_, (block * size_of(slots_[slot].storage) + 63) / 64 * 64);
   }
   std::vector<size_t> free;
   size_t registers = 0;

@@ -99,7 +99,7 @@ class ReduceProgram final : public MapProgram {
       chunks_ = outputs_ * blocks_;
       buffer_elements_ = canonical::kBlock;
     } else {
-      rows_ = std::max<int64_t>(1, kBufferElements / std::max<int64_t>(1, count_));
+      rows_ = std::max<int64_t>(1, std::min(outputs_, kBufferElements / std::max<int64_t>(1, count_)));
       chunks_ = (outputs_ + rows_ - 1) / rows_;
       buffer_elements_ = rows_ * count_;
     }
