@@ -1,5 +1,6 @@
 // The block syntax of MAP: names and types of the body, places of mistakes, layout, and the way back from the words.
 #include "support.h"
+#include "vm/verify.h"
 
 namespace tape::test {
 namespace {
@@ -104,6 +105,28 @@ TEST(Map, RoundTrip) {
   const auto again = assemble(text, "u.tape", {}, diagnostics);
   ASSERT_TRUE(again) << diagnostics.text();
   EXPECT_EQ(encode_module(again->module), encode_module(module)) << text;
+}
+
+/// Whatever the words of a body are, the verifier refuses them or the module has one text, and `dis` keeps them.
+TEST(Map, DamagedBodies) {
+  const Module whole = module_of(kSources + std::string(".tape main\n  MAP [y, m], [x, b] {\n    SQUARE t, x\n"
+                                                        "    ADD y, t, b\n    GT m, y, 0.5\n  }\n.end\n"));
+  const size_t tape = whole.find_tape("main");
+  size_t refused = 0, accepted = 0;
+  for (size_t word = 1; word < whole.tapes[tape].words.size(); ++word)
+    for (int bit = 0; bit < 32; ++bit) {
+      Module module = whole;
+      module.tapes[tape].words[word] ^= 1u << bit;
+      Diagnostics diagnostics;
+      (verify(module, diagnostics) ? accepted : refused) += 1;
+      const std::string text = disassemble(module, {}).text;
+      Diagnostics reading;
+      const auto again = assemble(text, "u.tape", {}, reading);
+      ASSERT_TRUE(again) << reading.text() << text;
+      ASSERT_EQ(again->module.tapes[tape].words, module.tapes[tape].words) << text;
+    }
+  EXPECT_GT(refused, 500u);
+  EXPECT_GT(accepted, 40u);  // bits of the constant
 }
 
 TEST(Map, Layout) {

@@ -51,6 +51,13 @@ TEST(SecondOrder, Matmul) {
   check_second_order(player, 9);
 }
 
+TEST(SecondOrder, Map) {
+  Player player(second_order(".param x f64[4]\n.input c f64[4]\n",
+                             "  MAP [y], [x] {\n    SIN t, x\n    MUL y, t, x\n  }\n"
+                             "  MAP_REDUCE [first], [y, x], reduce=sum {\n    MUL u, y, x\n    TANH first, u\n  }\n"));
+  check_second_order(player, 4);
+}
+
 TEST(SecondOrder, ElementwiseSet) {
   for (const std::string op : {"EXP", "SIN", "SIGMOID", "SOFTPLUS", "SILU", "GELU", "GELU_TANH", "MISH", "ELU", "ERF",
                                "SQUARE", "RELU", "LOG1P"}) {
