@@ -15,7 +15,7 @@ namespace {
 struct Configuration {
   const char* name;
   const char* backend;
-  bool canonical, reuse, poison, eliminate_dead;
+  bool canonical, reuse, poison, passes;
 };
 constexpr Configuration kConfigurations[] = {
     {"cpu", "cpu", false, true, false, true},           {"no-reuse", "cpu", false, false, false, true},
@@ -31,7 +31,7 @@ ExpectOptions options_of(const Configuration& configuration) {
   options.backend_options.canonical_order = configuration.canonical;
   options.machine.reuse = configuration.reuse;
   options.machine.poison = configuration.poison;
-  options.machine.eliminate_dead = configuration.eliminate_dead;
+  options.machine.share_common = options.machine.eliminate_dead = configuration.passes;
   return options;
 }
 

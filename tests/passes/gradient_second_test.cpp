@@ -104,6 +104,41 @@ TEST(GradientMistakes, DataDependentLoops) {
                  "<text>:6:3: error: b: REPEAT of n lies on the gradient path of loss");
 }
 
+TEST(GradientMistakes, LossThatNothingLeadsTo) {
+  const std::string head =
+      ".param a f64[2]\n.input x f64[2]\n.output loss f64[]\n.tape f\n  SUM loss, x\n  EXP y, a\n.end\n";
+  expect_mistake(head + ".grad b of=f loss=loss\n",
+                 "b: loss depends on nothing to differentiate by: no .param leads to it");
+  expect_mistake(head + ".grad b of=f loss=loss wrt=a\n", "no tensor of wrt= leads to it");
+  EXPECT_EQ(mistakes(head + ".grad b of=f loss=loss wrt=a,x\n"), "");
+}
+
+TEST(GradientMistakes, NamesOfTwoOrdersAtOnce) {
+  expect_mistake(R"(.param x f64[2]
+.output first f64[]
+.output loss f64[]
+.tape inner
+  SQUARE y, x
+  SUM first, y
+.end
+.grad slope of=inner loss=first
+.tape f
+  CALL inner
+  CALL slope
+  MUL p, x_grad, x
+  SUM loss, p
+.end
+.grad b of=f loss=loss wrt=x,x_grad
+)",
+                 "b: x_grad_grad is the name of the gradients of both x and x_grad: name one of them in wrt=");
+}
+
+TEST(GradientMistakes, UnrollAndRecompute) {
+  const std::string head = ".param a f64[2]\n.output loss f64[]\n.tape f\n  SUM loss, a\n.end\n.grad b of=f loss=loss ";
+  expect_mistake(head + "unroll=-1\n", "unroll= is the number of commands up to which a REPEAT is unrolled");
+  expect_mistake(head + "recompute=2\n", "recompute= is 0 or 1");
+}
+
 TEST(GradientMistakes, CommandWithoutGradient) {
   expect_mistake(R"(.param a f64[2]
 .output loss f64[]

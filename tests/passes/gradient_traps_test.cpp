@@ -419,6 +419,20 @@ TEST(GradientTraps, CheapValuesAreComputedAgainFromWhatIsSaved) {
   EXPECT_EQ(again, 1u) << "once for all its readers";
 }
 
+TEST(GradientTraps, ValuesAreComputedAgainThroughOthersUpToFourCommands) {
+  const auto text = [](int steps) {
+    std::string body = "  MATMUL h, x, w\n  COPY t, h\n";
+    for (int i = 1; i < steps; ++i) body += "  NEG t, t\n";  // rules that read nothing
+    return ".param w f32[16,16] normal seed=1\n.param v f32[16,16] normal seed=2\n.input x f32[16,16] normal seed=3\n"
+           ".output loss f32[]\n.tape f\n" +
+           body +
+           "  SQUARE s, h\n  MATMUL y, t, v\n  ADD y, y, s\n  SUM loss, y\n.end\n"
+           ".grad b of=f loss=loss\n";
+  };
+  EXPECT_EQ(saved_in(text(4)), (Names{"h"}));
+  EXPECT_EQ(saved_in(text(5)), (Names{"h", "t"}));
+}
+
 TEST(GradientTraps, ComputedAgainEqualsSavedToTheBit) {
   const std::string text = std::string(kChain) + ".grad b of=f loss=loss wrt=w,v,x";
   EXPECT_EQ(saved_in(text + " recompute=0\n").size(), 5u);

@@ -177,5 +177,35 @@ TEST(Optimizer, Mistakes) {
                  "opt: a is f64 and c is f32: one optimizer does not mix f64 with narrower floats");
 }
 
+TEST(Optimizer, OrderTakesGradientsOfThatOrder) {
+  // d (x^3 -> 3 x^2, squared) / dx = 36 x^3: at 1/2, 4.5.
+  const std::string text = R"(
+.param x f64[] = 0.5
+.output first f64[]
+.output loss f64[]
+.tape inner
+  POW first, x, 3
+.end
+.grad slope of=inner loss=first
+.tape f
+  CALL inner
+  CALL slope
+  SQUARE loss, x_grad
+.end
+.grad b of=f loss=loss
+.tape step
+  CALL f
+  CALL b
+  CALL up
+.end
+)";
+  Player player(text + ".optimizer up kind=sgd lr=0.01 order=2\n");
+  player.run("step");
+  EXPECT_EQ(player.get("x_grad"), (Values{0.75}));
+  EXPECT_NEAR(player.get("x")[0], 0.5 - 0.045, 1e-15);
+  EXPECT_NE(mistakes(text + ".optimizer up kind=sgd lr=0.01 order=3\n").find("x has no gradient of order 3"),
+            std::string::npos);
+}
+
 }  // namespace
 }  // namespace tape::test

@@ -110,6 +110,7 @@ bool GradientPass::prepare_forward() {
   for (const TensorId id : wrt_) sources[id] = true;
   if (diagnostics_.has_errors()) return false;
   for (const TensorId id : spec_.losses) losses[id] = true;
+  if (!check_reached(inlined.commands, sources)) return false;
   const PathQuery query{module_, stopped_, name, module_.tensors[spec_.losses[0]].name, spec_.unroll};
   auto path = unroll_paths(query, std::move(inlined.commands), sources, losses, diagnostics_);
   if (!path) return false;
@@ -118,6 +119,30 @@ bool GradientPass::prepare_forward() {
   make_loops(*tape_);
   first_temporary_ = module_.tensors.size();
   return true;
+}
+
+/// Some loss is computed from some source. Kinks and steps count as reached: there the gradient is zero.
+bool GradientPass::check_reached(const std::vector<PlacedCommand>& commands, const std::vector<bool>& sources) {
+  std::vector<bool> reached = sources;
+  for (bool grown = true; grown;) {  // again for what a pass of a loop leaves for the next
+    grown = false;
+    for (const PlacedCommand& placed : commands) {
+      bool any = false;
+      for_each_tensor(placed.command, [&](size_t, TensorId id, Access access) {
+        any = any || (access != Access::Write && reached[id]);
+      });
+      if (!any) continue;
+      for_each_tensor(placed.command, [&](size_t, TensorId id, Access access) {
+        if (access != Access::Read && !reached[id]) grown = reached[id] = true;
+      });
+    }
+  }
+  const auto is_reached = [&](TensorId loss) { return reached[loss]; };
+  if (std::any_of(spec_.losses.begin(), spec_.losses.end(), is_reached)) return true;
+  error(spec_.location, fmt::format("{}: {} depends on nothing to differentiate by{}", source_.tapes[spec_.tape].name,
+                                    source_.tensors[spec_.losses[0]].name,
+                                    spec_.wrt.empty() ? ": no .param leads to it" : ": no tensor of wrt= leads to it"));
+  return false;
 }
 
 /// The tensor `<primal>_grad`: declared here, or by an earlier derivation, or as a writable extern. A forward that

@@ -12,6 +12,9 @@ namespace {
 
 // A saved value of so few bytes takes one slot of the arena: computing it again would cost a command and save nothing.
 constexpr uint64_t kTiny = 256;
+// Commands in a row that nothing else in the derived tape reads, to compute a value again.
+constexpr uint32_t kLongest = 4;
+constexpr uint32_t kNever = ~0u;
 
 Command filled(TensorId tensor, int64_t value) {
   Command command = make_command(op_info(Opcode::Fill));
@@ -269,34 +272,41 @@ void GradientPass::forward_prologue(const Frame& loop, std::vector<PlacedCommand
   for (const auto& [number, inner] : loop.loops) forward_prologue(*inner, text);
 }
 
-/// Whether the derived tape has a value without saving anything for it.
-bool GradientPass::available(const Frame& frame, ValueId id) const {
-  const ForwardValues& values = frame.values;
-  const Value& value = values[id];
-  if (value.saved) return true;
-  if (!values.is_constant(id)) return false;
-  return frame.outer == nullptr ? !is_root_[value.tensor] : available(*frame.outer, frame.before.at(value.tensor));
+/// Commands that give the derived tape a value for which nothing is saved, besides what it computes anyway; kNever when
+/// they do not. `lengths`: of the values looked at so far, by frame.
+uint32_t GradientPass::length(const Frame& frame, ValueId id, const Lengths& lengths) const {
+  const Value& value = frame.values[id];
+  if (value.saved) return 0;
+  if (!frame.values.is_constant(id)) return lengths[frame.number][id];
+  if (frame.outer != nullptr) return length(*frame.outer, frame.before.at(value.tensor), lengths);
+  return is_root_[value.tensor] ? kNever : 0;
 }
 
 Recomputed GradientPass::cheap_values() const {
   Recomputed result;
+  Lengths lengths;
   bool any = false;
   for (const Frame* frame : frames_) {
     const ForwardValues& values = frame->values;
     std::vector<bool>& again = result.emplace_back(values.values().size());
+    lengths.emplace_back(again.size(), kNever);
     for (ValueId id = 0; id < again.size(); ++id) {
       const Value& value = values[id];
-      if (!value.saved || value.made != Made::Write) continue;
+      if (value.made != Made::Write) continue;
       const Item& item = values.items()[value.item];
       const Command& command = frame->commands[item.begin].command;
-      const uint64_t bytes =
-          byte_size(module_.tensors[value.tensor]) * static_cast<uint64_t>(std::max<int64_t>(frame->total, 1));
-      if (bytes <= kTiny) continue;
       if (!command.op->has(kRecompute) || command.op->effects != kNoEffect || command.ends[0] != 1) continue;
       if (std::count(item.out.begin(), item.out.end(), kNone) + 1 != std::ssize(item.out)) continue;
-      again[id] =
-          std::all_of(item.in.begin(), item.in.end(), [&](ValueId in) { return in == kNone || available(*frame, in); });
-      any = any || again[id];
+      const uint64_t bytes =
+          byte_size(module_.tensors[value.tensor]) * static_cast<uint64_t>(std::max<int64_t>(frame->total, 1));
+      if (value.saved && bytes <= kTiny) continue;
+      uint32_t longest = 0;
+      for (const ValueId in : item.in)
+        if (in != kNone) longest = std::max(longest, length(*frame, in, lengths));
+      if (longest >= kLongest) continue;
+      again[id] = true;
+      lengths.back()[id] = longest + 1;
+      any = any || value.saved;
     }
   }
   return any ? result : Recomputed();

@@ -70,6 +70,7 @@ class GradientPass {
   // gradient.cpp: the steps of run().
   [[nodiscard]] bool check_spec();
   [[nodiscard]] bool prepare_forward();
+  [[nodiscard]] bool check_reached(const std::vector<PlacedCommand>& commands, const std::vector<bool>& sources);
   [[nodiscard]] bool make_roots();
   [[nodiscard]] TensorId root_for(TensorId primal, DType dtype, bool persistent);
   void seed();
@@ -95,7 +96,8 @@ class GradientPass {
   [[nodiscard]] Term at_outer(ValueId id);
   [[nodiscard]] std::vector<PlacedCommand> forward_text(const Frame& frame, const Location* head) const;
   void forward_prologue(const Frame& loop, std::vector<PlacedCommand>& text) const;
-  [[nodiscard]] bool available(const Frame& frame, ValueId id) const;
+  using Lengths = std::vector<std::vector<uint32_t>>;
+  [[nodiscard]] uint32_t length(const Frame& frame, ValueId id, const Lengths& lengths) const;
 
   // gradient_pass.cpp: terms and gradients.
   [[nodiscard]] Term emit(Command&& command, std::optional<DType> dtype = {}, std::optional<Shape> shape = {});
