@@ -5,6 +5,8 @@
 #include <random>
 
 #include "assembler/assembler.h"
+#include "kernel_call.h"
+#include "opcodes/map_body.h"
 #include "tapes.h"
 
 namespace tape::test {
@@ -289,7 +291,31 @@ TEST(Map, FaultsNameTheElementAndWriteNothing) {
   }
 }
 
-/// module.md 17: no command is contracted with the next.
+/// y = x + x of one source and one destination.
+std::vector<int64_t> doubling() {
+  MapBody body;
+  body.sources = body.destinations = 1;
+  body.dtypes = {DType::F32, DType::F32};
+  Command add = make_command(op_info(Opcode::Add));
+  for (const uint32_t slot : {1u, 0u, 0u}) add.push_operand(slot);
+  body.commands.push_back(add);
+  return encode_map_body(body);
+}
+
+TEST(Map, StridedViews) {
+  const std::vector<float> memory{1, 2, 3, 4, 5, 6};
+  cpu::testing::KernelCall map("MAP");
+  map.begin_list().destination<float>({12}).end_list().begin_list().operand<float>({6}, memory).end_list();
+  map.view(0, {2, 3}, {6, 2}).view(1, {2, 3}, {1, 2}).attr("body", doubling()).run();
+  EXPECT_EQ(map.view(0, {12}, {1}).values<float>(0), (std::vector<float>{2, 1, 6, 1, 10, 1, 4, 1, 8, 1, 12, 1}));
+
+  cpu::testing::KernelCall reduce("MAP_REDUCE");
+  reduce.begin_list().destination<float>({4}).end_list().begin_list().operand<float>({6}, memory).end_list();
+  reduce.view(0, {2}, {2}).view(1, {2, 3}, {1, 2}).attr("body", doubling()).attr("reduce", int64_t{0}).run();
+  EXPECT_EQ(reduce.view(0, {4}, {1}).values<float>(0), (std::vector<float>{18, 1, 24, 1}));
+}
+
+/// No command is contracted with the next.
 TEST(Map, DoesNotFuseMultiplyAndAdd) {
   Machine machine(make_cpu_backend({}), {});
   machine.add(verified(
