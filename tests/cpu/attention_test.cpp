@@ -5,21 +5,25 @@
 #include <cmath>
 
 #include "assembler/assembler.h"
+#include "cpu_reference/cpu_backend.h"
 #include "embed/backends.h"
 #include "vm/machine.h"
 
 namespace tape::test {
 namespace {
 
-Machine played(const std::string& text, unsigned threads, const std::string& backend = "cpu") {
+Machine played(const std::string& text, std::unique_ptr<Backend> backend) {
   Diagnostics diagnostics;
   auto assembly = assemble(text, "<text>", {}, diagnostics);
   auto module = assembly ? verify(std::move(assembly->module), diagnostics) : std::nullopt;
   if (!module) throw std::runtime_error(diagnostics.text());
-  Machine machine(open_backend(backend, {threads, false}));
+  Machine machine(std::move(backend));
   machine.add(*module);
   machine.run("f");
   return machine;
+}
+Machine played(const std::string& text, unsigned threads, const std::string& backend = "cpu") {
+  return played(text, open_backend(backend, {threads, false}));
 }
 
 std::string attention_text(const std::string& dtype) {
@@ -82,6 +86,17 @@ TEST(AttentionThreads, AnyNumberGivesTheSameBits) {
 
 TEST(CellThreads, AnyNumberGivesTheSameBits) {
   expect_same_bits(kCells, {"h", "c", "u", "y"});
+}
+
+TEST(AttentionLevels, BaselineAndV3GiveTheSameBits) {
+  for (const std::string& text : {attention_text("f32"), std::string(kCells)}) {
+    Machine baseline = played(text, make_cpu_backend({2, false, false, true}));
+    Machine best = played(text, make_cpu_backend({2, false, false, false}));
+    for (const char* name : {"y", "lse", "dq", "dk", "dv", "h", "c", "u"})
+      if (baseline.find(name)) {
+        EXPECT_EQ(baseline.retrieve(name).bytes, best.retrieve(name).bytes) << name;
+      }
+  }
 }
 
 double worst(Machine& a, Machine& b, const std::string& name) {
