@@ -62,7 +62,7 @@ run_tests() {
 }
 
 manual_is_current() { build/release/tape ops --format markdown | cmp - docs/ops.md; }
-samples_are_formatted() { build/release/tape fmt --check samples/*.tape; }
+samples_are_formatted() { build/release/tape fmt --check samples/*.tape samples/parts/*.inc; }
 sources_are_formatted() { git ls-files '*.cpp' '*.h' | xargs clang-format --dry-run -Werror; }
 
 echo "== release build"
