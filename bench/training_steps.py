@@ -77,7 +77,7 @@ class Cnn:
     """samples/cnn.tape: two convolutions and a dense layer on 64 images of 8x8."""
     tape, steps = "samples/cnn.tape", 50
     batch, side, scale, drop, base, last_step = 64, 8, 16, 0.5, 3e-3, 1500
-    checked = ["pixels", "labels", "mask"]
+    checked = ["pixels", "labels", "objective:mask"]
 
     def inputs(self, folder):
         return []
@@ -107,7 +107,7 @@ class MnistCnn(Cnn):
     """samples/mnist_cnn.tape: the same on 28x28, with random images; a step takes as long with any."""
     tape, steps = "samples/mnist_cnn.tape", 20
     side, scale, drop, base, last_step = 28, 255, 0.25, 5e-3, 800
-    checked = ["pixels", "truth", "mask"]
+    checked = ["pixels", "truth", "objective:mask"]
 
     def inputs(self, folder):
         rng = np.random.default_rng(1)
@@ -172,13 +172,14 @@ class Torch:
 def check(sample, tape, folder):
     """One step from equal weights on the same batch: loss, gradients."""
     tape.run(0, "--save", f"{folder}/start.npz")
-    wanted = [text for name in [*sample.checked, "loss"] for text in ("--out", f"{name}={folder}/{name}.npy")]
+    names = [*sample.checked, "loss"]
+    wanted = [text for i, name in enumerate(names) for text in ("--out", f"{name}={folder}/out{i}.npy")]
     tape.run(1, "--load", f"{folder}/start.npz", "--save", f"{folder}/after.npz", *wanted)
-    batch = [torch.from_numpy(np.load(folder / f"{name}.npy")) for name in sample.checked]
+    *batch, played = (torch.from_numpy(np.load(folder / f"out{i}.npy")) for i in range(len(names)))
     model = Torch(sample, folder, False)
     loss = sample.loss(model.weights, *batch)
     loss.backward()
-    played, after = float(np.load(folder / "loss.npy")), np.load(folder / "after.npz")
+    played, after = played.item(), np.load(folder / "after.npz")
     worst = 0
     for name, weight in model.weights.items():
         gradient, ours = weight.grad.numpy(), after[name + ".adamw.m"] / (1 - 0.9)

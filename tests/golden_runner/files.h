@@ -2,11 +2,15 @@
 #pragma once
 
 #include <algorithm>
+#include <cctype>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
 #include <string>
+#include <string_view>
 #include <vector>
+
+#include "opcodes/op.h"
 
 namespace tape::test {
 
@@ -34,6 +38,22 @@ inline std::vector<std::string> tapes_below(const std::string& folder) {
 
 inline bool is_bad(const std::string& path) {
   return std::filesystem::path(path).filename().string().starts_with("bad-");
+}
+
+inline std::string lower(std::string_view mnemonic) {
+  std::string name;
+  for (const char c : mnemonic) name += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return name;
+}
+
+/// Golden files of a row: add.tape, and add-*.tape when it has several.
+inline std::vector<std::string> golden_files(const OpInfo& op) {
+  std::vector<std::string> all = tapes_below("tests/golden");
+  std::erase_if(all, [name = lower(op.mnemonic)](const std::string& path) {
+    const std::string stem = std::filesystem::path(path).stem().string();
+    return stem != name && !stem.starts_with(name + "-");
+  });
+  return all;
 }
 
 /// A path as a test name: letters, digits and underscores.

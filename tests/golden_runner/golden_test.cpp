@@ -106,23 +106,6 @@ DTypeSet wanted_dtypes(const OpInfo& op, const Operand& operand) {
   return {};
 }
 
-std::string lower(std::string_view mnemonic) {
-  std::string name;
-  for (const char c : mnemonic) name += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  return name;
-}
-
-/// Golden files of a row: add.tape, and add-more.tape when it has several.
-std::vector<std::string> golden_files(const OpInfo& op) {
-  std::vector<std::string> all = files(false);
-  const std::string name = lower(op.mnemonic);
-  std::erase_if(all, [&](const std::string& path) {
-    const std::string stem = std::filesystem::path(path).stem().string();
-    return stem != name && !stem.starts_with(name + "-");
-  });
-  return all;
-}
-
 class GoldenOfRow : public testing::TestWithParam<size_t> {};
 
 TEST_P(GoldenOfRow, PlaysEveryDtypeOfEveryOperand) {
