@@ -66,12 +66,13 @@ void look(const Valid& valid, std::vector<Shown>& shown) {
           shown[i].dtype_refused || valid.refuses(at, [&](OperandType& type) { type.dtype = info.dtype; });
     const Shape& shape = valid.types[at].shape;
     if (shape.rank() == limits::max_rank) continue;
-    const auto longer = [&](bool front) {
-      std::vector<int64_t> dims(shape.dims().begin(), shape.dims().end());
-      dims.insert(front ? dims.begin() : dims.end(), 7);
-      return valid.refuses(at, [&](OperandType& type) { type.shape = Shape(std::span<const int64_t>(dims)); });
+    const auto refuses = [&](const Shape& wrong) {
+      return valid.refuses(at, [&](OperandType& type) { type.shape = wrong; });
     };
-    shown[i].shape_refused = shown[i].shape_refused || longer(true) || longer(false);
+    Shape behind = shape, before{7};
+    behind.push_back(7);
+    for (const int64_t dim : shape.dims()) before.push_back(dim);
+    shown[i].shape_refused = shown[i].shape_refused || refuses(behind) || refuses(before) || refuses({});
   }
 }
 
@@ -88,7 +89,7 @@ bool any_dtype(const OpInfo& op, const Operand& operand) {
 
 /// Whether the operand may have any shape, whatever the others have.
 bool any_shape(const OpInfo& op, const Operand& operand) {
-  if (op.shape == ShapeRule::None) return true;
+  if (op.shape == ShapeRule::None || (op.shape == ShapeRule::ClipNorm && is_list(operand.kind))) return true;
   return (op.shape == ShapeRule::Free || op.shape == ShapeRule::Rng) && operand.access == Access::Write;
 }
 

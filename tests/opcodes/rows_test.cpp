@@ -159,6 +159,13 @@ TEST_P(EveryRow, RefusesTooFewOperands) {
   EXPECT_NE(row.run(), "");
 }
 
+TEST_P(EveryRow, RefusesTooManyOperands) {
+  RowCase row(op());
+  row.command.push_operand(0);
+  row.types.push_back({"more", DType::F32, {}, true, true});
+  EXPECT_NE(row.run().find("operands, wants"), std::string::npos) << row.run();
+}
+
 std::string row_name(const testing::TestParamInfo<size_t>& row) {
   return std::string(kOps[row.param].name);
 }

@@ -5,9 +5,7 @@ from golden import FLOATS, INTS, NUMPY, Golden, cast, sample
 
 rng = np.random.default_rng(16)
 HALVES = ["f16", "bf16"]
-NUMBERS = FLOATS + INTS + ["i16", "i8"]
-NUMPY.update({"i16": np.int16, "i8": np.int8})
-INTS = INTS + ["i16", "i8"]
+NUMBERS = FLOATS + INTS
 
 
 def rounded(values, dtype):
@@ -74,6 +72,11 @@ def maps():
             block(g, f"MAP [{y}], [{x}]", [f"EXP e, {x}", "TANH t, e", f"DIV {y}, t, e"])
             e = np.exp(values)
             g.expect(y, np.tanh(e) / e, dtype, "~", tolerance)
+    a, b = sample(rng, (2, 5), "bool"), sample(rng, (5,), "bool")
+    x, w, y, n = g.input(a, "bool"), g.input(b, "bool"), g.fresh("y"), g.fresh("n")
+    block(g, f"MAP [{y}, {n}], [{x}, {w}]", [f"XOR t, {x}, {w}", f"NOT {y}, t", f"CAST {n}, t, dtype=i8"])
+    g.expect(y, ~(a ^ b), "bool")
+    g.expect(n, a ^ b, "i8")
     g.write()
 
     g = Golden("map-fault", "map: a fault of its body names the element and the command")
@@ -124,6 +127,10 @@ def reductions():
                     total = np.sum(-values, axis=last, keepdims=keep, dtype=np.float32)
                     g.expect(wide, total / np.float32(np.prod([shape[a] for a in last])) if kind == "mean" else total,
                              "f32")
+        values = sample(rng, (3, 7), "bool")
+        x, n = g.input(values, "bool"), g.fresh("n")
+        block(g, f"MAP_REDUCE [{n}], [{x}], reduce=sum", [f"CAST {n}, {x}, dtype=i32"])
+        g.expect(n, values.sum(1), "i32")
         # NaN, nothing.
         values = draw((3, 4), "f32")
         values[1, 2] = np.nan
