@@ -54,7 +54,7 @@ struct GradientSpec {
   int64_t unroll = kUnroll;  // commands up to which a REPEAT on a path is unrolled; a longer one stays a loop
   Location location;
 
-  static constexpr int64_t kUnroll = 4096;
+  static constexpr int64_t kUnroll = 1024;
 };
 /// Derives a gradient tape (module.md 7, 8). Rewrites `of` with its calls inlined and the values the gradient reads
 /// declared `saved`; declares `<name>_grad` tensors. Diagnostics name the command with no rule, the data-dependent
