@@ -48,6 +48,10 @@ TEST(GradientHalves, AgreeWithF64) {
       {loss + ".param a @[2,3]\n.param w @[3,4]\n.param e @[4]\n",
        "  MATMUL y, a, w, bias=e, act=gelu\n",
        {"a", "w", "e"}},
+      {loss + ".param a @[2,2,4,5]\n.param w @[3,2,3,2]\n.param v @[3,2,2,2]\n.param e @[3]\n",
+       "  CONV2D p, a, w, bias=e, pad=[1, 0, 1, 1]\n  AVG_POOL2D q, p, kernel=2, stride=1\n"
+       "  CONV_TRANSPOSE2D s, q, v, stride=2\n  GLOBAL_AVG_POOL m, s\n  UPSAMPLE_NEAREST2D y, m, scale=2\n",
+       {"a", "w", "v", "e"}},
   };
   for (const Tape& tape : tapes) {
     const auto wanted = gradients(tape, "f64");
