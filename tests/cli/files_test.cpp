@@ -171,6 +171,7 @@ TEST(Passes, OptShowsTheTapeAfterAPass) {
   EXPECT_NE(result.out.find("ADD y, x, x\n"), std::string::npos) << result.out;
   EXPECT_EQ(result.out.find("CALL"), std::string::npos) << result.out;
   EXPECT_NE(result.out.find("NEG"), std::string::npos) << result.out;
+  EXPECT_EQ(run_tape(folder, "opt call.tape main --print-after=cse").out, result.out) << "nothing is computed twice";
   result = run_tape(folder, "opt call.tape main --print-after=dce");
   EXPECT_EQ(result.out.find("NEG"), std::string::npos) << result.out;
   folder.write("after.tape", result.out);

@@ -1,5 +1,7 @@
 // Loops on gradient paths: those kept as loops against the same ones unrolled, bit for bit, and against central
 // differences.
+#include <memory>
+
 #include "tests/passes/support.h"
 #include "vm/command_buffer.h"
 
@@ -377,6 +379,97 @@ TEST(LongLoops, ValuesOfTheHighestRank) {
     player->run("b");
   }
   EXPECT_EQ(one.get("a_grad"), other.get("a_grad"));
+}
+
+/// Random tapes of smooth commands in nested loops.
+class RandomLoops {
+ public:
+  explicit RandomLoops(uint32_t seed) : random_(seed) {}
+
+  std::string text() {
+    std::string text = ".param a f64[40]\n.param c f64[40]\n.param d f64[40]\n.output loss f64[]\n.tape f\n";
+    for (int i = 0; i < kTensors; ++i) text += "  COPY t" + std::to_string(i) + ", " + param() + "\n";
+    text += block(8, 0) + "  MUL p, " + tensor() + ", " + tensor() + "\n  SUM loss, p\n.end\n";
+    return text;
+  }
+
+ private:
+  static constexpr int kTensors = 5;
+  uint32_t below(uint32_t n) { return std::uniform_int_distribution<uint32_t>(0, n - 1)(random_); }
+  std::string param() { return std::string(1, "acd"[below(3)]); }
+  std::string tensor() { return "t" + std::to_string(below(kTensors)); }
+  std::string source() { return below(4) == 0 ? param() : tensor(); }
+
+  std::string block(int commands, int depth) {
+    std::string text;
+    for (int i = 0; i < commands; ++i) {
+      if (depth < 3 && below(4) == 0) {
+        text += "  REPEAT " + std::to_string(1 + below(3)) + "\n" + block(2 + static_cast<int>(below(4)), depth + 1) +
+                "  END\n";
+        continue;
+      }
+      const char* const unary[] = {"TANH", "SIN", "NEG", "SIGMOID"};
+      const char* const binary[] = {"MUL", "ADD", "SUB"};
+      const std::string to = tensor();
+      switch (below(3)) {
+        case 0:
+          text += "  " + std::string(unary[below(4)]) + " " + to + ", " + source() + "\n";
+          break;
+        case 1:  // what grows is bounded
+          text += "  " + std::string(binary[below(3)]) + " " + to + ", " + source() + ", " + source() + "\n  TANH " +
+                  to + ", " + to + "\n";
+          break;
+        default:
+          if (const std::string from = source(); from != to) text += "  MUL " + to + ", " + from + ", 0.25, acc=1\n";
+      }
+    }
+    return text;
+  }
+
+  std::mt19937 random_;
+};
+
+TEST(RandomLoops, KeptUnrolledSavedAndComputedAgainAreEqual) {
+  for (uint32_t seed = 0; seed < 120; ++seed) {
+    const std::string text = RandomLoops(seed).text() + ".grad b of=f loss=loss wrt=a,c,d";
+    std::vector<Values> wanted;
+    for (const char* form :
+         {" unroll=1000000 recompute=0", " unroll=1000000", " unroll=0 recompute=0", " unroll=0", " unroll=12"}) {
+      std::unique_ptr<Player> player;
+      try {
+        player = std::make_unique<Player>(text + form + "\n");
+      } catch (const std::runtime_error& error) {
+        ASSERT_NE(std::string(error.what()).find("depends on nothing"), std::string::npos) << error.what();
+        break;
+      }
+      fill(*player);
+      player->run("f");
+      player->run("b");
+      std::vector<Values> got;
+      for (const char* name : {"a_grad", "c_grad", "d_grad"}) got.push_back(player->get(name));
+      if (wanted.empty()) wanted = got;
+      ASSERT_EQ(got, wanted) << "seed " << seed << form << "\n" << text;
+    }
+  }
+}
+
+TEST(LongLoops, AValueIsComputedOnceInADerivedTape) {
+  const VerifiedModule module = assembled(R"(
+.param x f64[64]
+.output loss f64[]
+.tape f
+  SILU u, x
+  SILU v, x
+  MUL p, u, v
+  SUM loss, p
+.end
+.grad b of=f loss=loss
+)");
+  size_t count = 0;
+  for (const PlacedCommand& placed :
+       commands_of(module.module(), module.module().tapes[module.module().find_tape("b")]))
+    count += placed.command.op->opcode == Opcode::Sigmoid;
+  EXPECT_EQ(count, 1u);
 }
 
 }  // namespace

@@ -167,7 +167,7 @@ void GradientPass::give(ValueId id, Term term) {
     at.holds = Holds::Own;
     at.tensor = at.root;
     if (redirect(term, at.root, accumulate)) return;
-    term = std::move(term).as(dtype);
+    term = Term(term).as(dtype);  // a copy: nobody else holds a fresh one
     if (accumulate)
       emit_to(at.root, Opcode::Add, {at.root, term.id});
     else if (!redirect(term, at.root, false))
@@ -175,7 +175,7 @@ void GradientPass::give(ValueId id, Term term) {
     return;
   }
   if (at.holds == Holds::Own && redirect(term, at.tensor, true)) return;
-  term = std::move(term).as(dtype);
+  term = Term(term).as(dtype);  // a copy: nobody else holds a fresh one
   if (at.holds == Holds::Own) return emit_to(at.tensor, Opcode::Add, {at.tensor, term.id});
   if (at.holds == Holds::Shared) term = Term{this, at.tensor, false} + term;
   at.holds = term.fresh ? Holds::Own : Holds::Shared;
