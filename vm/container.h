@@ -1,5 +1,5 @@
-// The .tbc file: a Module as bytes (format.md, module.md 23 to 25; byte tables in docs/format.md). Container 0.x:
-// frozen as 1.0 once the instruction set is complete.
+// The .tbc file: a Module as bytes (format.md, module.md 23 to 25; byte tables in docs/format.md). Version 1.0 is
+// frozen: what it can say, every later version reads and writes with the same bytes.
 #pragma once
 
 #include <cstddef>
@@ -14,8 +14,8 @@
 
 namespace tape {
 
-inline constexpr uint16_t kMajor = 0;
-inline constexpr uint16_t kMinor = 1;
+inline constexpr uint16_t kMajor = 1;
+inline constexpr uint16_t kMinor = 0;
 
 /// Canonical bytes of a module: one order, one padding. Throws Error(Limit) beyond the limits.
 [[nodiscard]] std::vector<std::byte> encode_module(const Module& module);

@@ -166,11 +166,11 @@ class ModuleDecoder {
     module_.major = in.u16();
     module_.minor = in.u16();
     // A header may grow in a later version, so versions are told before anything else is believed.
+    if (module_.major < kMajor) damaged("container version {}.{} was never released", module_.major, module_.minor);
     if (module_.major > kMajor)
       damaged("container version {}.{} is newer than this program, which reads {}.{}", module_.major, module_.minor,
               kMajor, kMinor);
     if (file_.size() < kHeaderBytes) damaged("the file is truncated: {} bytes, the header alone has 64", file_.size());
-    if (module_.minor < kMinor) damaged("container version {}.{} was never released", module_.major, module_.minor);
     if (const uint32_t bytes = in.u32(); bytes != kHeaderBytes)
       damaged("the header says it has {} bytes, not 64", bytes);
     const uint64_t size = in.u64();

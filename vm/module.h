@@ -141,7 +141,7 @@ struct Module {
   std::vector<std::pair<std::string, std::string>> metadata;
   std::vector<std::pair<uint32_t, std::vector<std::byte>>> extra_sections;  // unknown, ignorable; kept as read
   std::string folder;             // where relative paths (stream defaults) start; not stored
-  uint16_t major = 0, minor = 1;  // of the file it was read from
+  uint16_t major = 1, minor = 0;  // of the file it was read from
 
   /// Linear look-ups for cold paths; kNone when there is none.
   [[nodiscard]] TensorId find_tensor(std::string_view tensor_name, TapeId owner_tape = kNone) const;

@@ -103,7 +103,7 @@ namespace {
 
 /// Whether this program may play a module of that version.
 bool check_version(const Module& module, Report& report) {
-  if (module.major < kMajor || (module.major == kMajor && module.minor <= kMinor)) return true;
+  if (module.major == kMajor && module.minor <= kMinor) return true;
   report.module(fmt::format("the module is of version {}.{}, newer than {}.{}, the newest that can be played",
                             module.major, module.minor, kMajor, kMinor));
   return false;

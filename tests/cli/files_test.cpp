@@ -78,7 +78,7 @@ TEST(Files, BadFilesHaveAMessageAndTheirCode) {
   for (size_t i = 0; i < swapped.size(); i += 2) std::swap(swapped[i], swapped[i + 1]);
   folder.write("swap.tbc", swapped);
   std::string major = good;
-  major[8] = 1;
+  major[8] = 2;
   folder.write("major.tbc", major);
   const std::pair<const char*, const char*> cases[] = {
       {"empty.tbc", "empty.tbc: the file is empty"},
@@ -86,7 +86,7 @@ TEST(Files, BadFilesHaveAMessageAndTheirCode) {
       {"flip.tbc", "flip.tbc: error: "},
       {"text.tbc", "text.tbc: error: the file was damaged by a text-mode transfer"},
       {"swap.tbc", "swap.tbc: error: the bytes of the file are swapped"},
-      {"major.tbc", "major.tbc: error: container version 1.1 is newer than this program, which reads 0.1"},
+      {"major.tbc", "major.tbc: error: container version 2.0 is newer than this program, which reads 1.0"},
       {"none.tbc", "none.tbc: cannot open"},
   };
   for (const auto& [file, message] : cases)

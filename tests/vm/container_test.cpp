@@ -242,15 +242,17 @@ TEST(Damage, TextModeAndSwapsAreToldApart) {
 
 TEST(Versions, NewerMajorIsRefusedNewerMinorIsReadWithAWarning) {
   Bytes major = encode_module(sample_module());
-  put<uint16_t>(major, 8, 1);
-  EXPECT_EQ(message_of(major), "container version 1.1 is newer than this program, which reads 0.1");
+  put<uint16_t>(major, 8, 2);
+  EXPECT_EQ(message_of(major), "container version 2.0 is newer than this program, which reads 1.0");
+  put<uint16_t>(major, 8, 0);
+  EXPECT_EQ(message_of(major), "container version 0.0 was never released");
   Bytes minor = encode_module(sample_module());
   put<uint16_t>(minor, 10, 9);
   rehash(minor);
   std::string text;
   const std::optional<Module> module = read_back(minor, &text);
   ASSERT_TRUE(module);
-  EXPECT_EQ(text, "warning: container version 0.9 is newer than 0.1: it can be read, not played\n");
+  EXPECT_EQ(text, "warning: container version 1.9 is newer than 1.0: it can be read, not played\n");
   EXPECT_EQ(module->minor, 9);
   EXPECT_EQ(encode_module(*module), minor);
 }
@@ -262,7 +264,7 @@ TEST(Versions, UnknownSectionsAreKeptUnlessTheyMustBeKnown) {
   put<uint32_t>(file, 64 + 24 * (rows.size() - 2) + 4, 1);
   rehash(file);
   EXPECT_EQ(message_of(file),
-            "section kind 77 must be understood to read this file, which is of version 0.1; this program reads 0.1");
+            "section kind 77 must be understood to read this file, which is of version 1.0; this program reads 1.0");
 }
 
 TEST(Canonical, RefusesPaddingOrderAndHashes) {

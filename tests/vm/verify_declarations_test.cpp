@@ -260,10 +260,10 @@ TEST(VerifyDeclarations, Cursors) {
 TEST(VerifyDeclarations, NewerVersionsAreRefusedNamingBoth) {
   ModuleMaker m;
   m.module.minor = kMinor + 1;
-  EXPECT_EQ(m.mistakes(), "the module is of version 0.2, newer than 0.1, the newest that can be played");
+  EXPECT_EQ(m.mistakes(), "the module is of version 1.1, newer than 1.0, the newest that can be played");
   m.module.major = kMajor + 1;
   m.module.minor = 0;
-  EXPECT_EQ(m.mistakes(), "the module is of version 1.0, newer than 0.1, the newest that can be played");
+  EXPECT_EQ(m.mistakes(), "the module is of version 2.0, newer than 1.0, the newest that can be played");
 }
 
 TEST(VerifyDeclarations, LineMaps) {
