@@ -45,9 +45,10 @@ TEST(Format10, ReleasedRowsKeepTheirWords) {
     const std::string now = layout_of(*op);
     EXPECT_TRUE(now.starts_with(line)) << "was " << line << "\nis  " << now;
     // Attributes that came later are optional.
-    for (size_t i = 0; i < op->attributes().size(); ++i)
-      if (now.find(fmt::format(" {}:", op->attributes()[i].name)) >= line.size())
-        EXPECT_FALSE(op->attributes()[i].required) << now;
+    for (const Attribute& attribute : op->attributes()) {
+      const bool later = now.find(fmt::format(" {}:", attribute.name)) >= line.size();
+      EXPECT_FALSE(later && attribute.required) << now;
+    }
   }
   size_t since_1_0 = 0;
   for (const OpInfo& op : kOps) since_1_0 += op.since == 0;
@@ -64,8 +65,7 @@ TEST(Format10, TheFileIsReadAndWrittenWithTheSameBytes) {
   std::map<Opcode, int> seen;
   for (const Tape& tape : module->tapes)
     for (const PlacedCommand& placed : commands_of(*module, tape)) ++seen[placed.command.op->opcode];
-  for (const OpInfo& op : kOps)
-    if (op.since == 0) EXPECT_GE(seen[op.opcode], 1) << op.mnemonic;
+  for (const OpInfo& op : kOps) EXPECT_TRUE(op.since != 0 || seen[op.opcode] >= 1) << op.mnemonic;
 }
 
 TEST(Format10, TheFileIsTextAndBack) {
