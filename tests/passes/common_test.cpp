@@ -88,6 +88,7 @@ std::vector<std::string_view> left(const std::string& text, const std::vector<st
   const VerifiedModule module = assembled(text);
   const VerifiedModule inlined = verified(inline_entry(module, module.module().find_tape("main")).module);
   std::vector<TensorId> ids;
+  ids.reserve(pinned.size());
   for (const std::string& name : pinned) ids.push_back(inlined.module().find_tensor(name, 0));
   const Module shared = eliminate_common(inlined, ids);
   std::vector<std::string_view> names;
