@@ -1,9 +1,10 @@
-// open_module: text and binary by content, mistakes with their places.
+// open_module: text and binary by content, mistakes with their places, nothing kept by a Machine that is gone.
 #include "embed/open.h"
 
 #include <unistd.h>
 
 #include <filesystem>
+#include <fstream>
 
 #include "fixture.h"
 #include "vm/container.h"
@@ -75,6 +76,40 @@ TEST(OpenModule, EveryMistakeIsNamedWithItsPlace) {
       folder.write("early.tape", ".input x f32[2]\n.tape main\n  .local y f32[2]\n  ADD z, x, y\n.end\n");
   EXPECT_HAS(error_of([&] { (void)open_module(early); }, Code::Invalid), "early.tape");
   EXPECT_HAS(error_of([&] { (void)open_module(folder / "gone.tape"); }, Code::Format), "gone.tape");
+}
+
+/// Memory of this process that is resident, in bytes.
+int64_t resident() {
+  int64_t all = 0, pages = 0;
+  std::ifstream("/proc/self/statm") >> all >> pages;
+  return pages * ::sysconf(_SC_PAGESIZE);
+}
+
+// microsoft/onnxruntime 26831: a service that opens models again and again grows until it is killed.
+TEST(OpenModule, AThousandMachinesLeaveNothingBehind) {
+#ifdef __SANITIZE_ADDRESS__
+  GTEST_SKIP() << "the sanitizer keeps freed memory";
+#endif
+  const Folder folder;
+  constexpr int64_t kElements = 1 << 17;
+  std::string values;
+  for (int64_t i = 0; i < kElements; ++i) values += " 1";
+  const std::string text = ".data w f32[" + std::to_string(kElements) + "] =" + values +
+                           "\n.output y f32[]\n.tape main\n  ADD v, w, 1\n  SUM y, v\n.end\n";
+  const std::string good = folder / "good.tbc", bad = folder / "bad.tbc";
+  std::vector<std::byte> bytes = encode_module(assembled(text));
+  io::write_file(good, std::span<const std::byte>(bytes));
+  bytes.resize(bytes.size() / 2);
+  io::write_file(bad, std::span<const std::byte>(bytes));
+  int64_t before = 0;
+  for (int round = 0; round < 1'000; ++round) {
+    if (round == 50) before = resident();
+    Machine machine = machine_on();
+    const ModuleId id = machine.add(open_module(good));
+    if (round % 2 == 0) machine.run(id, "main");
+    if (round % 10 == 0) (void)error_of([&] { (void)open_module(bad); }, Code::Format);
+  }
+  EXPECT_LT(resident() - before, 5'000'000);  // one Machine left behind each round would be 500 MB and more
 }
 
 }  // namespace
