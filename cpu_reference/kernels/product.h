@@ -22,7 +22,7 @@ inline constexpr int64_t kMicroM = 6;  // 6 rows by 2 vectors: 12 accumulators, 
 /// 32 bytes of C: two registers on the baseline.
 template <class C>
 struct Vector {
-  typedef C Type __attribute__((vector_size(32)));
+  using Type __attribute__((vector_size(32))) = C;
   static constexpr int64_t lanes = 32 / sizeof(C);
 };
 template <class C>
