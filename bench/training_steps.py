@@ -195,19 +195,21 @@ class Worker:
 
     def __init__(self, name, folder, threads, compiled):
         command = [sys.executable, __file__, "--worker", name, "--folder", str(folder), "--threads", str(threads)]
+        self.errors = tempfile.TemporaryFile("w+")
         self.process = subprocess.Popen(command + (["--compiled"] if compiled else []), text=True,
-                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors)
 
     def milliseconds(self, steps):
-        self.process.stdin.write(f"{steps}\n")
-        self.process.stdin.flush()
-        line = self.process.stdout.readline()
-        if not line:
-            raise RuntimeError((self.process.stderr.read().strip().splitlines() or ["it ended"])[-1])
-        return float(line)
+        try:
+            print(steps, file=self.process.stdin, flush=True)
+            return float(self.process.stdout.readline())
+        except (OSError, ValueError):
+            self.errors.seek(0)
+            lines = self.errors.read().strip().splitlines()
+            raise RuntimeError(([line for line in lines if "Error" in line] or lines or ["it ended"])[-1]) from None
 
     def close(self):
-        self.process.stdin.close()
+        self.process.kill()
         self.process.wait()
 
 
