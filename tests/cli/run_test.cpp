@@ -126,7 +126,7 @@ TEST(Run, NamesTensorWantedAndGot) {
       {"--in b=2xf32=@d.npy", "b: d.npy holds f64[3], not f32[2]"},
       {"--in b=random:cauchy", "b: random:cauchy is not one of"},
       {"--in b", "--in wants NAME=SPEC, got `b`"},
-      {"--out c=c.txt", "an output is -, file.npy, file.npz[:key] or file.safetensors[:key]"},
+      {"--out c=c.txt", "an output is -, file.npy, file.npz[:key], file.safetensors[:key] or @file"},
       {"--repeat often", "--repeat wants a number or epoch, got `often`"},
       {"--repeat epoch --in a=zeros --in b=zeros", "tape main loads from no stream"},
       {"--save w.txt", "--save writes .npz or .safetensors, not w.txt"},

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from golden import FLOATS, Golden, cast
+from golden import FLOATS, Golden, cast, shape_text
 
 rng = np.random.default_rng(45)
 EXACT = "~", "atol=0 rtol=0"
@@ -93,10 +93,6 @@ def integers(shape, dtype, limit=4):
 
 def tensor(values):
     return torch.tensor(np.asarray(values, dtype=np.float64))
-
-
-def shape_text(shape):
-    return "[" + ",".join(map(str, shape)) + "]"
 
 
 def convolution(axes, cases):

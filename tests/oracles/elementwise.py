@@ -2,7 +2,7 @@
 import mpmath
 import numpy as np
 
-from golden import FLOATS, INTS, Golden, cast, sample, shape_text, NUMPY
+from golden import FLOATS, INTS, NUMPY, Golden, cast, f64, quiet, sample, shape_text
 
 mpmath.mp.dps = 60
 rng = np.random.default_rng(3)
@@ -15,15 +15,6 @@ EDGES = [0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 1.5, 2.5, -2.5, 3.0, -7.25, 100.0, -10
 # One unit in the last place of the dtype, relative and at the bottom of its range.
 TOLERANCE = {"f64": "rtol=4e-15 atol=1e-322", "f32": "rtol=1.2e-7 atol=1.5e-45", "f16": "rtol=1e-3 atol=6e-8",
              "bf16": "rtol=8e-3 atol=1e-40"}
-
-
-def f64(values):
-    return np.asarray(values, dtype=np.float64)
-
-
-def quiet(function, *values):
-    with np.errstate(all="ignore"):
-        return function(*values)
 
 
 def edges(dtype):

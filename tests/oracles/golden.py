@@ -8,6 +8,7 @@ import numpy as np
 
 FOLDER = pathlib.Path(__file__).resolve().parents[1] / "golden"
 FLOATS = ["f64", "f32", "f16", "bf16"]
+HALVES = ["f16", "bf16"]
 INTS = ["i64", "i32", "i16", "i8", "u8"]
 ALL = FLOATS + INTS + ["bool"]
 # bf16 has no NumPy type: it is carried as f32 values on the bf16 grid.
@@ -21,6 +22,16 @@ def to_bf16(values):
     bits = np.ascontiguousarray(values).view(np.uint32).astype(np.uint64)
     rounded = ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16 << 16).astype(np.uint32).view(np.float32)
     return np.where(np.isnan(values), values, rounded).reshape(values.shape)
+
+
+def f64(values):
+    return np.asarray(values, dtype=np.float64)
+
+
+def quiet(function, *arguments):
+    """NaN and infinities without warnings."""
+    with np.errstate(all="ignore"):
+        return function(*arguments)
 
 
 def cast(values, dtype):

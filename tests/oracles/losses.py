@@ -3,10 +3,9 @@ SciPy on the inputs as their dtype holds them."""
 import numpy as np
 from scipy.special import expit, logsumexp, softmax
 
-from golden import FLOATS, Golden, cast, literals, shape_text
+from golden import FLOATS, HALVES, Golden, cast, f64, literals, quiet, shape_text
 
 rng = np.random.default_rng(44)
-HALVES = ["f16", "bf16"]
 AXES = [((1,), 0), ((7,), -1), ((33,), 0), ((255,), 0), ((1025,), 0), ((2, 3), 0), ((2, 3), 1), ((31, 4), 0),
         ((3, 70), 0), ((2, 3, 4), 1), ((2, 3, 2, 2, 3), 2), ((2, 3, 2, 2, 3), -1), ((0, 3), 1), ((3, 0), 1),
         ((4, 1, 3), 1)]
@@ -18,19 +17,10 @@ def values(shape, dtype, scale=4.0):
     return cast(np.round(rng.uniform(-scale, scale, shape), 2), dtype)
 
 
-def f64(x):
-    return np.asarray(x).astype(np.float64)
-
-
 def log_softmax(x, axis=-1):
     """IEEE arithmetic all the way: an infinite maximum gives NaN, where SciPy's own replaces it."""
     shifted = x - np.max(x, axis, keepdims=True)
     return shifted - np.log(np.sum(np.exp(shifted), axis, keepdims=True))
-
-
-def quiet(function, *arguments):
-    with np.errstate(all="ignore"):
-        return function(*arguments)
 
 
 def along_axis(mnemonic, about, function):

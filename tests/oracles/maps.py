@@ -1,10 +1,9 @@
 """Golden tapes of MAP and MAP_REDUCE, their bodies played command by command by NumPy."""
 import numpy as np
 
-from golden import FLOATS, INTS, NUMPY, Golden, cast, sample
+from golden import FLOATS, HALVES, INTS, NUMPY, Golden, cast, sample
 
 rng = np.random.default_rng(16)
-HALVES = ["f16", "bf16"]
 NUMBERS = FLOATS + INTS
 
 

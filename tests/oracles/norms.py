@@ -3,10 +3,9 @@ PyTorch on the inputs as their dtype holds them, gradients by its autograd."""
 import numpy as np
 import torch
 
-from golden import FLOATS, Golden, cast
+from golden import FLOATS, HALVES, Golden, cast, quiet
 
 rng = np.random.default_rng(616)
-HALVES = ["f16", "bf16"]
 # Gradients subtract sums of terms of size 1: some ten units of the compute type, then one rounding.
 TOLERANCE = {"f64": "", "f32": "atol=5e-6 rtol=2e-5", "f16": "atol=2e-3 rtol=2e-3", "bf16": "atol=1.6e-2 rtol=1.6e-2"}
 
@@ -17,11 +16,6 @@ def values(shape, dtype, scale=3.0):
 
 def tensor(x, grad=False):
     return torch.tensor(np.asarray(x).astype(np.float64), requires_grad=grad)
-
-
-def quiet(function, *arguments):
-    with np.errstate(all="ignore"):
-        return function(*arguments)
 
 
 def stat_of(dtype):

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from golden import FLOATS, Golden, cast, sample
+from golden import FLOATS, Golden, cast, f64, sample
 
 rng = np.random.default_rng(46)
 # The sums of a gradient have a few terms of size 16, then one rounding of the result.
@@ -85,10 +85,6 @@ def max_pool_grad(case, x, up):
         h, w = first_largest(x, at, places)[0]
         d[at[0], at[1], h, w] += up[at]
     return d
-
-
-def f64(x):
-    return np.asarray(x).astype(np.float64)
 
 
 def ties(shape, dtype):

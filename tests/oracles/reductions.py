@@ -5,11 +5,10 @@ logarithms is compared with the default tolerance of its dtype.
 """
 import numpy as np
 
-from golden import FLOATS, INTS, Golden, cast, sample
+from golden import FLOATS, HALVES, INTS, Golden, cast, sample
 
 rng = np.random.default_rng(41)
 NUMBERS = FLOATS + INTS
-HALVES = ["f16", "bf16"]
 # shape, axes (None: all)
 CASES = [((), None), ((1,), None), ((7,), (0,)), ((31,), None), ((33,), (-1,)), ((255,), None), ((1025,), (0,)),
          ((2, 3), (0,)), ((2, 3), (1,)), ((32, 5), (0,)), ((3, 33), (1,)), ((2, 3, 4), (1,)), ((2, 3, 4), (0, 2)),

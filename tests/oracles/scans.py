@@ -1,11 +1,10 @@
 """Golden tapes of CUMSUM, CUMPROD, CUMPROD_GRAD, SORT, ARGSORT, TOPK, OUTER, DOT, computed by NumPy."""
 import numpy as np
 
-from golden import FLOATS, INTS, NUMPY, Golden, cast, sample, shape_text
+from golden import FLOATS, HALVES, INTS, NUMPY, Golden, cast, sample, shape_text
 
 rng = np.random.default_rng(12)
 NUMBERS = FLOATS + INTS
-HALVES = ["f16", "bf16"]
 # shape, axis
 LINES = [((7,), 0), ((1,), 0), ((0,), 0), ((2, 5), -1), ((5, 2), 0), ((2, 3, 4), 1), ((2, 3, 4), 2), ((2, 3, 4), 0),
          ((3, 0), 0), ((0, 3), 1), ((2, 3, 1, 2, 3), 1), ((33,), -1), ((65, 3), 0)]

@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <limits>
 
+#include "bytes.h"
 #include "vm/error.h"
 #include "vm/host_array.h"
 #include "vm/io/files.h"
@@ -15,18 +16,6 @@
 namespace tape {
 namespace {
 
-using Bytes = std::vector<std::byte>;
-
-Bytes bytes_of(std::string_view text) {
-  const auto bytes = std::as_bytes(std::span(text));
-  return {bytes.begin(), bytes.end()};
-}
-template <class T>
-Bytes raw(std::initializer_list<T> values) {
-  Bytes bytes(values.size() * sizeof(T));
-  std::memcpy(bytes.data(), values.begin(), bytes.size());
-  return bytes;
-}
 template <class T>
 std::vector<T> values_of(const Bytes& bytes) {
   std::vector<T> values(bytes.size() / sizeof(T));

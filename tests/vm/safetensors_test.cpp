@@ -4,27 +4,14 @@
 
 #include <gtest/gtest.h>
 
-#include <cstring>
 #include <filesystem>
 #include <random>
 
+#include "bytes.h"
 #include "vm/error.h"
 
 namespace tape {
 namespace {
-
-using Bytes = std::vector<std::byte>;
-
-Bytes bytes_of(std::string_view text) {
-  const auto bytes = std::as_bytes(std::span(text));
-  return {bytes.begin(), bytes.end()};
-}
-template <class T>
-Bytes raw(std::initializer_list<T> values) {
-  Bytes bytes(values.size() * sizeof(T));
-  std::memcpy(bytes.data(), values.begin(), bytes.size());
-  return bytes;
-}
 
 /// A file of that header and `data_bytes` zeros; `length` is what its first eight bytes say.
 Bytes file_of(std::string_view header, size_t data_bytes = 0, std::optional<uint64_t> length = {}) {
