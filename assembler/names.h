@@ -27,7 +27,7 @@ inline constexpr std::array<uint8_t, 256> kCharClass = [] {
   return (kCharClass[static_cast<unsigned char>(c)] & classes) != 0;
 }
 
-/// Whether the text is a name as module.md 28 spells them, and not a reserved one.
+/// Whether the text is a name as docs/text.md spells them, and not a reserved one.
 [[nodiscard]] bool is_plain_name(std::string_view name);
 [[nodiscard]] bool is_reserved(std::string_view name);
 /// The name as the text spells it: itself, or quoted with escapes.

@@ -56,7 +56,7 @@ struct Call {
   std::byte* scratch = nullptr;     // scratch_bytes of them, undefined on entry, aligned as tensors are
 
   // Filled by choose_<Op>: whatever its kernel wants ready. Numeric attributes are already rounded to the command's
-  // compute type (module.md 18). Addresses may not go in here: bind() changes them.
+  // compute type. Addresses may not go in here: bind() changes them.
   std::vector<int64_t> ints;
   std::vector<double> floats;
   uint64_t scratch_bytes = 0;  // scratch the kernel wants; a function of dtypes, shapes and attributes alone

@@ -191,7 +191,7 @@ enum class ShapeRule : uint8_t {
   GruCellGrad,
 };
 
-/// How results may be compared (execution.md 4).
+/// How results may be compared.
 enum class Bits : uint8_t {
   None,     // no numeric result
   Exact,    // same bits fused or not, on every backend
@@ -216,7 +216,7 @@ enum Trait : uint8_t {
   kNoTrait = 0,
   kInPlace = 1,    // dst may equal a source of equal dtype and shape
   kRecompute = 2,  // cheap: the gradient pass may play it again
-  kDiscrete = 4,   // the result jumps: compared exactly on equal inputs (module.md 21)
+  kDiscrete = 4,   // the result jumps: compared exactly on equal inputs
   kNonEmpty = 8,   // reducing over nothing is refused
   kIndexed = 16,   // T is i32 where nothing says what it is (IOTA)
 };

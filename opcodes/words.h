@@ -1,5 +1,5 @@
-// The words of one command (module.md 23), against ids of whatever it names: tensors of a module (vm/command_buffer.h)
-// or slots of a MAP body (opcodes/map_body.h).
+// The words of one command (docs/format.md), against ids of whatever it names: tensors of a module
+// (vm/command_buffer.h) or slots of a MAP body (opcodes/map_body.h).
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// The words of a tape (module.md 23): one builder, one decoder. Word 0 of a command is count << 16 | opcode, count
+// The words of a tape (docs/format.md): one builder, one decoder. Word 0 of a command is count << 16 | opcode, count
 // including word 0; then operands, attribute mask and attribute values. docs/format.md has the byte tables.
 #pragma once
 

@@ -1,4 +1,4 @@
-// The .tbc file: a Module as bytes (format.md, module.md 23 to 25; byte tables in docs/format.md). Version 1.0 is
+// The .tbc file: a Module as bytes (docs/format.md). Version 1.0 is
 // frozen: what it can say, every later version reads and writes with the same bytes.
 #pragma once
 

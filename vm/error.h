@@ -9,7 +9,7 @@
 
 namespace tape {
 
-/// Exit codes of every subcommand (verification.md).
+/// Exit codes of every subcommand (docs/cli.md).
 enum class Code : int {
   Ok = 0,
   Mismatch = 1,

@@ -27,7 +27,7 @@ enum class Role : uint8_t {
   Output = 3,  // results the host reads; persistent
   Data = 4,    // constant, from a blob; persistent
   Local = 5,   // bytes in the arena, undefined between runs
-  Saved = 6,   // a forward value that a derived gradient tape reads (module.md 3)
+  Saved = 6,   // a forward value that a derived gradient tape reads
   Grad = 7,    // gradient of `link`; persistent for params, inputs and seeds, else a local of its tape
   Extern = 8,  // resolved by name to another module's tensor
   Rng = 9,     // i64[2]: seed, counter of Philox blocks; persistent

@@ -171,7 +171,7 @@ using CrossEntropyGrad32 = CrossEntropyGradOp<T, D, int32_t>;
 template <class T, class D>
 using CrossEntropyGrad64 = CrossEntropyGradOp<T, D, int64_t>;
 
-/// `smoothing` is rounded to the compute type of the declared dtype, on the oracle too (module.md 18).
+/// `smoothing` is rounded to the compute type of the declared dtype, on the oracle too.
 void prepare_cross_entropy(Call& call) {
   require_dense(call);
   const View& logits = call.operand(1);

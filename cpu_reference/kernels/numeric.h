@@ -31,7 +31,7 @@ template <class T>
   return static_cast<Accumulator<T>>(x);
 }
 
-/// dst = value, or dst + value in the accumulator type with acc=1; rounded once (module.md 18).
+/// dst = value, or dst + value in the accumulator type with acc=1; rounded once.
 template <class D, class Acc>
 [[gnu::always_inline]] inline void store(D& dst, Acc value, bool accumulate) {
   if (accumulate) value = static_cast<Acc>(value + static_cast<Acc>(dst));

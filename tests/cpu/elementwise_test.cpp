@@ -23,7 +23,7 @@ std::vector<T> any_bits(int64_t n, uint32_t seed) {
   return values;
 }
 
-/// module.md 17: fused, the result would be 2^-24.
+/// Fused, the result would be 2^-24.
 TEST(Elementwise, NothingIsContracted) {
   const std::vector<float> a(37, 1 + 0x1p-12f), c(37, -(1 + 0x1p-11f));
   const std::vector<float> zero(37, 0.0f);

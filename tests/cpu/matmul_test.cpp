@@ -223,7 +223,7 @@ TEST(MatMul, ConcurrentCallsDoNotDisturbEachOther) {
   EXPECT_EQ(wrong, std::vector<int>(4, 0));
 }
 
-/// module.md's test of contraction: a * a + c with a = 1 + 2^-12, c = -(1 + 2^-11) is 0 when a * a is rounded first.
+/// A test of contraction: a * a + c with a = 1 + 2^-12, c = -(1 + 2^-11) is 0 when a * a is rounded first.
 TEST(MatMul, AccumulateAddsARoundedProduct) {
   const float a = 1.0f + 0x1p-12f, c = -(1.0f + 0x1p-11f);
   for (const bool canonical : {false, true})

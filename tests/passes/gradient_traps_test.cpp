@@ -1,4 +1,4 @@
-// The traps of module.md: values that are overwritten, forwards played twice, tensors used twice or not at all, loops,
+// Traps: values that are overwritten, forwards played twice, tensors used twice or not at all, loops,
 // seeds, accumulation. Expected values are exact arithmetic or central differences.
 #include <set>
 

@@ -109,7 +109,7 @@ TEST(Decoder, StepsOverRandomWordsToTheirEnd) {
   }
 }
 
-// The words of module.md 23, written out by hand. Tensors 3, 4, 5 of the small module are f32; 12, 13, 14 are i64.
+// The words of docs/format.md, written out by hand. Tensors 3, 4, 5 of the small module are f32; 12, 13, 14 are i64.
 TEST(Encoding, ImmediateOfAFloatIsTwoWordsOfF64) {
   const Module module = test::small_module();
   Command add = make_command(op_info(Opcode::Add));
@@ -153,8 +153,7 @@ TEST(Encoding, DefaultsAreNotStored) {
   AttrValue& alpha = matmul.attrs[static_cast<size_t>(matmul.op->attribute("alpha"))];
   alpha.present = true;  // as a careless writer would
   alpha.f = 1;
-  EXPECT_EQ(encoded(matmul, module),
-            (std::vector<uint32_t>{7u << 16 | 0x0500u, 3, 4, 5, 0xFFFFFFFFu, 0xFFFFFFFFu, 0}));
+  EXPECT_EQ(encoded(matmul, module), (std::vector<uint32_t>{7u << 16 | 0x0500u, 3, 4, 5, 0xFFFFFFFFu, 0xFFFFFFFFu, 0}));
 }
 
 TEST(Encoding, TooLongACommandIsRefusedWhole) {

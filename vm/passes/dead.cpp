@@ -1,6 +1,6 @@
 // Dead commands: backward liveness over an inlined entry, repeated until the values carried round its loops stand
-// still. A dropped command becomes NOP, so that every fault keeps the command index it has without this pass (module.md
-// 16).
+// still. A dropped command becomes NOP, so that every fault keeps the command index it has without
+// this pass.
 #include <algorithm>
 #include <vector>
 

@@ -1,5 +1,5 @@
-// Reverse-mode differentiation of a tape (module.md 7, 8): the forward is inlined, loops on its paths are unrolled or
-// set apart, its commands are walked backwards and each one's rule adds to the gradients of its sources. A value has
+// Reverse-mode differentiation of a tape (docs/gradients.md): the forward is inlined, loops on its paths are unrolled
+// or set apart, its commands are walked backwards and each rule adds to the gradients of its sources. A value has
 // its whole gradient when the walk reaches the command that made it. The walk is done twice: the first finds what the
 // rules read, the second computes again what is cheap instead of saving it.
 #include <fmt/format.h>

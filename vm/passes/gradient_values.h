@@ -1,5 +1,5 @@
 // Values of a forward tape: every write of a tensor makes a new version, so that the gradient can ask for the one a
-// command read even when the tensor was overwritten later (module.md 8).
+// command read even when the tensor was overwritten later.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 // Inlining: every CALL of an entry is replaced by the commands of the tape it names. Each site has private tensors of
-// its own, and saved values tie a gradient's CALL to the nearest earlier CALL of its forward (module.md 2, 3).
+// its own, and saved values tie a gradient's CALL to the nearest earlier CALL of its forward.
 #include "vm/passes/inline.h"
 
 #include <functional>

@@ -1,4 +1,4 @@
-// Optimizer tapes (module.md 9): visible state by name, a body that advances the step and then plays the optimizer's
+// Optimizer tapes: visible state by name, a body that advances the step and then plays the optimizer's
 // row over all parameters. The row itself never changes the step.
 #include <fmt/format.h>
 

@@ -23,7 +23,7 @@ struct Inlined {
 };
 
 /// Expands every CALL of `entry`, with fresh private locals for each site. Saved values of a forward called here become
-/// arena locals that the nearest later CALL of its gradient reads (module.md 3); a gradient with no earlier CALL of its
+/// arena locals that the nearest later CALL of its gradient reads; a gradient with no earlier CALL of its
 /// forward reads the module's saved storage, whose records keep role Saved, with owner 0 when the entry is the forward
 /// that writes them and owner kNone otherwise. The first call of a tape uses the records of its privates themselves,
 /// with a new name and owner 0; later calls use new records. Exact: bits and faults are those of the calls.
@@ -56,13 +56,13 @@ struct GradientSpec {
 
   static constexpr int64_t kUnroll = 1024;
 };
-/// Derives a gradient tape (module.md 7, 8). Rewrites `of` with its calls inlined and the values the gradient reads
+/// Derives a gradient tape (docs/gradients.md). Rewrites `of` with its calls inlined and the values the gradient reads
 /// declared `saved`; declares `<name>_grad` tensors. Diagnostics name the command with no rule, the data-dependent
 /// loop, the tensor off the path.
 [[nodiscard]] std::optional<Module> derive_gradient(const VerifiedModule& module, const GradientSpec& spec,
                                                     Diagnostics& diagnostics);
 
-/// A forward and its gradient as two modules of one tape each (module.md 5). Values that pass between them are state of
+/// A forward and its gradient as two modules of one tape each. Values that pass between them are state of
 /// the forward module, `<forward>.<name>`, and externs of the backward module, as is everything else the forward module
 /// owns; gradients belong to the backward module. Diagnostics: a forward that is no entry of its own, a gradient that
 /// reads locals of other tapes.
@@ -86,7 +86,7 @@ struct OptimizerSpec {
   int order = 1;        // of the gradients: 2 takes <param>_grad_grad
   Location location;
 };
-/// Derives an optimizer tape and declares its state (module.md 9).
+/// Derives an optimizer tape and declares its state.
 [[nodiscard]] std::optional<Module> derive_optimizer(const VerifiedModule& module, const OptimizerSpec& spec,
                                                      Diagnostics& diagnostics);
 
