@@ -584,7 +584,7 @@ void run_options(po::options_description& options) {
       "fill an input, parameter, state or stream column (SPEC: file.npy, file.npz:key, file.safetensors:key, "
       "'2x3xf32=1 2 3 4 5 6', 2x3xf32=@file.npy, 100xu8=@raw.txt, random[:normal|uniform|integers], zeros, -)")(
       "out", list("[TAPE:]NAME=SPEC"),
-      "hand out a tensor or sink: - prints, file.npy, file.npz[:key], file.safetensors[:key]")(
+      "hand out a tensor or sink: - prints, file.npy, file.npz[:key], file.safetensors[:key], @file: raw bytes")(
       "expect", list("NAME=SPEC[,atol=,rtol=]"), "compare; 1 when they differ")(
       "with", list("OTHER"), "another module whose tensors this one names .extern, or the other way round")(
       "repeat", text("N|epoch"), "how often; epoch: once through the stream")(

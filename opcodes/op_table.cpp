@@ -53,8 +53,8 @@ constexpr Operand strided(Operand operand) {
   Attribute {                             \
 #name, AttrType::Bool, false, 0, 0, 1 \
   }
-#define BOOL_ATTR_ON(name)               \
-  Attribute {                            \
+#define BOOL_ATTR_ON(name)                \
+  Attribute {                             \
 #name, AttrType::Bool, false, 1, 0, 1 \
   }
 #define ACC BOOL_ATTR(acc)
@@ -112,7 +112,7 @@ constexpr Operand strided(Operand operand) {
 #name, AttrType::IntList, true, 0, -9223372036854775807.0, 9223372036854775807.0 \
   }
 #define BODY_ATTR(name)                  \
-  Attribute {                           \
+  Attribute {                            \
 #name, AttrType::Body, true, 0, 0, 0 \
   }
 #define STRING_ATTR(name)                   \

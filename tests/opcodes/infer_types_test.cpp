@@ -80,7 +80,8 @@ TEST(InferTypes, FillAndIota) {
             "FILL: x has no shape: add shape= or declare it");
   EXPECT_EQ(InferCase(Iota).with({shaped("x", {2})}).run(), "x i32 [2]");
   EXPECT_EQ(InferCase(Iota).with({f32("x", {2})}).run(), "x f32 [2]");
-  EXPECT_EQ(InferCase(Iota).with({of(Bool, "x", {2})}).run(), "IOTA: x is bool, wants f64 f32 f16 bf16 i64 i32 i16 i8 u8");
+  EXPECT_EQ(InferCase(Iota).with({of(Bool, "x", {2})}).run(),
+            "IOTA: x is bool, wants f64 f32 f16 bf16 i64 i32 i16 i8 u8");
 }
 
 TEST(InferTypes, SourcesAreDefined) {
