@@ -14,6 +14,7 @@ namespace {
 
 constexpr int64_t kLine = 256;       // windows treated together
 constexpr int64_t kLanes = 16;       // whole vectors: the lanes behind the last window hold anything
+constexpr int64_t kShort = 16;       // lines of windows that are cheaper to gather one by one than to unfold
 constexpr int64_t kStretch = 8'192;  // elements of dst that a gradient sums at a time
 constexpr int64_t kGrain = 16'384;   // elements looked at by a task
 
@@ -75,19 +76,63 @@ void for_rows(const Pooling& p, int64_t first, int64_t n, const F& f) {
   }
 }
 
+/// Whether the windows along an axis lie inside it.
+bool enclosed(const Taps& taps) {
+  return taps.first >= 0 && (taps.count - 1) * taps.stride + taps.offset(taps.taps - 1) < taps.size;
+}
+
+/// The elements of n adjacent windows, tap by tap. Where lines are short, and no window holds padding, they are
+/// gathered from the first element of each window.
+template <class T>
+class Windowed {
+ public:
+  Windowed(const Pooling& p, const T* src, int64_t first, int64_t n, double padding)
+      : p_(p), src_(src), first_(first), n_(n), unfold_(unfold_of(p, padding)) {
+    gathered_ = p.w.count < kShort && enclosed(p.h) && enclosed(p.w);
+    if (!gathered_) return;
+    const int64_t windows = p.windows();
+    const T* plane = src + first / windows * p.image();
+    int64_t left = windows - first % windows;  // in that plane
+    for_rows(p, first, n, [&](int64_t row, int64_t column, int64_t count, int64_t at) {
+      if (left == 0) {
+        plane += p.image();
+        left = windows;
+      }
+      const T* const from = plane + (row * p.h.stride + p.h.first) * p.w.size + column * p.w.stride + p.w.first;
+      for (int64_t i = 0; i < count; ++i) origin_[at + i] = from - src + i * p.w.stride;
+      left -= count;
+    });
+  }
+
+  template <class Acc>
+  void read(int64_t tap, Acc* value) const {
+    if (!gathered_) return unfold_(src_, tap, 1, first_, n_, value, 0);
+    const T* const from = src_ + tap / p_.w.taps * p_.h.step * p_.w.size + tap % p_.w.taps * p_.w.step;
+    for (int64_t i = 0; i < n_; ++i) value[i] = load(from[origin_[i]]);
+  }
+
+ private:
+  const Pooling& p_;
+  const T* src_;
+  int64_t first_, n_;
+  Unfold unfold_;
+  bool gathered_ = false;
+  int64_t origin_[kLine];
+};
+
 // ---- maximum ----
 
 /// The maxima of n windows.
 template <class T, class Acc>
 void largest(const Pooling& p, const T* src, int64_t first, int64_t n, Acc* best) {
   constexpr Acc kLowest = -std::numeric_limits<Acc>::infinity();
-  const Unfold unfold = unfold_of(p, static_cast<double>(kLowest));
+  const Windowed<T> windows(p, src, first, n, static_cast<double>(kLowest));
   Acc value[kLine];
   const int64_t lanes = lanes_of(n);
   std::fill_n(best, lanes, kLowest);
   std::fill_n(value, lanes, kLowest);
   for (int64_t tap = 0; tap < p.h.taps * p.w.taps; ++tap) {
-    unfold(src, tap, 1, first, n, value, 0);
+    windows.read(tap, value);
     for (int64_t i = 0; i < lanes; ++i) {
       const bool takes = (value[i] > best[i]) | (value[i] != value[i]);
       best[i] = takes ? value[i] : best[i];
@@ -124,7 +169,7 @@ void positions_of(const Pooling& p, int64_t first, int64_t n, Position* start, P
 template <class T, class Acc, class Position>
 void first_largest(const Pooling& p, const T* src, int64_t first, int64_t n, Acc* best, Position* position) {
   constexpr Acc kLowest = -std::numeric_limits<Acc>::infinity();
-  const Unfold unfold = unfold_of(p, static_cast<double>(kLowest));
+  const Windowed<T> windows(p, src, first, n, static_cast<double>(kLowest));
   Acc value[kLine];
   Position start[kLine];
   const int64_t lanes = lanes_of(n);
@@ -133,7 +178,7 @@ void first_largest(const Pooling& p, const T* src, int64_t first, int64_t n, Acc
   positions_of(p, first, n, start, position);
   for (int64_t i = n; i < lanes; ++i) start[i] = position[i] = 0;
   for (int64_t tap = 0; tap < p.h.taps * p.w.taps; ++tap) {
-    unfold(src, tap, 1, first, n, value, 0);
+    windows.read(tap, value);
     const auto offset = static_cast<Position>(tap / p.w.taps * p.h.step * p.w.size + tap % p.w.taps * p.w.step);
     for (int64_t i = 0; i < lanes; ++i) {
       const bool takes = (value[i] > best[i]) | ((value[i] != value[i]) & (best[i] == best[i]));
@@ -276,13 +321,13 @@ struct AvgPool {
   static void run(const Call& call, Context& context) {
     using Acc = ComputeType<T>;
     const Pooling p = unpack(call);
-    const Unfold unfold = unfold_of(p, 0);
     const T* const src = call.operand(1).as<T>();
     T* const dst = call.operand(0).as<T>();
     for_windows(p, context, [&](int64_t first, int64_t n) {
+      const Windowed<T> windows(p, src, first, n, 0);
       Acc sum[kLine] = {}, value[kLine] = {}, count[kLine];
       for (int64_t tap = 0; tap < p.h.taps * p.w.taps; ++tap) {
-        unfold(src, tap, 1, first, n, value, 0);
+        windows.read(tap, value);
         for (int64_t i = 0; i < lanes_of(n); ++i) sum[i] += value[i];
       }
       divisors(p, first, n, count);
