@@ -135,9 +135,13 @@ void play_walk(const Walk& walk, T* dst, const T* src, Pool& pool) {
   const int64_t n = walk.dims[inner];
   const int64_t grain = std::max<int64_t>(1, kWalkGrain / (n * static_cast<int64_t>(sizeof(T))));
   pool.for_range(lines_of(walk, walk.rank - 1), grain, [&](int64_t begin, int64_t end) {
-    for (int64_t line = begin; line < end; ++line) {
+    for (int64_t line = begin; line < end;) {  // divisions once for the lines of one dim
       const Offsets at = offsets_of(walk, walk.rank - 1, line);
-      copy_line(dst + at.dst, walk.dst_stride[inner], src + at.src, walk.src_stride[inner], n);
+      const int64_t run = std::min(walk.dims[inner - 1] - line % walk.dims[inner - 1], end - line);
+      for (int64_t i = 0; i < run; ++i)
+        copy_line(dst + at.dst + i * walk.dst_stride[inner - 1], walk.dst_stride[inner],
+                  src + at.src + i * walk.src_stride[inner - 1], walk.src_stride[inner], n);
+      line += run;
     }
   });
 }
