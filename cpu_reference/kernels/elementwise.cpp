@@ -41,12 +41,13 @@ void read_bound(Call& call, std::string_view name, size_t at, bool low) {
 void prepare_elementwise(Call& call, size_t sources) {
   std::array<const View*, 3> views{};
   size_t count = 0;
-  // An absent last source is the immediate: it takes no part in the nest, and comes last.
+  // An absent last source is the immediate: it takes no part in the nest, comes last and has strides of 0.
   for (size_t k = 0; k <= sources; ++k)
     if (call.command->ids[k] != kAbsent) views[count++] = &call.operands[k];
   call.ints.resize(Nest::kHeader);
   call.floats.resize(2);
   build_nest(call, {views.data(), count});
+  call.ints.resize(Nest::kHeader + Nest(call).rank() * (sources + 2));
   call.accumulate = call.command->accumulates();
   if (sources == 2) read_immediate(call);
 }

@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "cpu_reference/kernels/nest.h"
 #include "kernel_call.h"
 #include "opcodes/device/functors.h"
 #include "vm/error.h"
@@ -150,6 +151,25 @@ TEST(Elementwise, ImmediatesAreRoundedToTheComputeType) {
       .attr("imm", 0.1)
       .run();
   EXPECT_EQ(oracle.values<double>(0)[0], static_cast<double>(0.1f));
+}
+
+TEST(Elementwise, AnImmediateHasStridesOfZero) {
+  Command command = make_command(op_info(Opcode::Mul));
+  for (const uint32_t id : {0u, 1u, kAbsent}) command.push_operand(id);
+  set_float(command, "imm", 2);
+  View view;
+  view.elements = 6;
+  view.shape = {2, 3};
+  view.strides = {4, 1};  // two axes that do not merge
+  Call call;
+  call.command = &command;
+  call.operands = {view, view, {}};
+  call.ends = {1, 2, 3};
+  choose_Mul(call, {});
+  const Nest nest(call);
+  ASSERT_EQ(nest.rank(), 2u);
+  ASSERT_EQ(call.ints.size(), Nest::kHeader + 2 * 4);  // dims and three operands
+  for (const size_t axis : {0u, 1u}) EXPECT_EQ(nest.stride(2, axis), 0);
 }
 
 TEST(Elementwise, TheOracleRoundsCastToTheDeclaredDType) {

@@ -3,10 +3,10 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
-#include <regex>
 #include <sstream>
 #include <vector>
 
+#include "tests/constants.h"
 #include "tests/difftest/support.h"
 
 namespace tape::test {
@@ -25,12 +25,6 @@ std::string read(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }
 
-/// What stands behind `key=` in a line, empty when nothing does.
-std::string argument(const std::string& line, const std::string& key) {
-  std::smatch match;
-  return std::regex_search(line, match, std::regex("\\b" + key + "=([A-Za-z0-9_.,]+)")) ? match[1].str() : "";
-}
-
 std::vector<std::string> split(const std::string& names) {
   std::vector<std::string> result;
   for (size_t at = 0; at < names.size();) {
@@ -45,9 +39,7 @@ class Samples : public testing::TestWithParam<std::string> {};
 
 TEST_P(Samples, GradientsAreTheSlopes) {
   const std::string text = read(GetParam());
-  const auto declares = [&](const std::string& name) {
-    return std::regex_search(text, std::regex("(^|\\n)\\.const +" + name + " *="));
-  };
+  const auto declares = [&](const std::string& name) { return declares_constant(text, name); };
   AssembleOptions small;
   for (const char* name : {"B", "BATCH", "GAMES", "ENVS"})
     if (declares(name)) small.set.emplace_back(name, "4");
@@ -61,9 +53,9 @@ TEST_P(Samples, GradientsAreTheSlopes) {
     line = line.substr(0, line.find(';'));
     ++derived;
     GradCheckOptions options;
-    options.tape = argument(line, "of");
-    options.losses = split(argument(line, "loss"));
-    options.wrt = split(argument(line, "wrt"));
+    options.tape = argument_of(line, "of");
+    options.losses = split(argument_of(line, "loss"));
+    options.wrt = split(argument_of(line, "wrt"));
     if (options.wrt == std::vector<std::string>{"params"}) options.wrt.clear();
     options.max_elements = 4;
     options.directions = 1;

@@ -4,12 +4,12 @@
 
 #include <cmath>
 #include <map>
-#include <regex>
 #include <set>
 
 #include "assembler/assembler.h"
 #include "embed/backends.h"
 #include "files.h"
+#include "tests/constants.h"
 #include "vm/command_buffer.h"
 #include "vm/machine.h"
 
@@ -21,8 +21,7 @@ Module small(const std::string& path) {
   const std::string text = read_text(source_path(path));
   AssembleOptions options;
   for (const char* name : {"B", "GAMES", "ENVS", "ROUND"})
-    if (std::regex_search(text, std::regex("(^|\\n)\\.const +" + std::string(name) + " *=")))
-      options.set.emplace_back(name, "4");
+    if (declares_constant(text, name)) options.set.emplace_back(name, "4");
   Diagnostics diagnostics;
   std::optional<Assembly> assembly = assemble(text, source_path(path), options, diagnostics);
   if (!assembly) throw std::runtime_error(diagnostics.text());
