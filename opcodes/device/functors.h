@@ -5,7 +5,7 @@
 
 #if defined(__CUDACC__) || defined(__CUDACC_RTC__)
 #define TAPE_HD __host__ __device__ __forceinline__
-#define TAPE_HD_COLD __host__ __device__ __noinline__
+#define TAPE_HD_COLD __host__ __device__ __noinline__ inline
 #define TAPE_LIBM(name) ::name
 #else
 #define TAPE_HD [[gnu::always_inline]] inline

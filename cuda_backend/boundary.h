@@ -1,0 +1,133 @@
+// The C boundary between embed/ and the CUDA plugin (libtapedeck_cuda13.so): one struct of function pointers with a
+// version, plain data across it, errors and faults as records. Each side copies what it keeps; no C++ type, exception
+// or allocation crosses. Addresses of device memory are opaque here.
+#pragma once
+
+#include <cstdint>
+
+extern "C" {
+
+#define TAPE_CUDA_BOUNDARY_VERSION 1u
+#define TAPE_CUDA_ENTRY "tape_cuda_plugin"
+
+struct tape_cuda_backend;
+struct tape_cuda_executable;
+
+struct tape_cuda_error {
+  int32_t code;  // tape::Code; 0: none
+  char text[508];
+};
+
+struct tape_cuda_attribute {
+  uint32_t present;
+  uint32_t count;  // of `list`
+  int64_t i;
+  double f;
+  const int64_t* list;
+};
+
+struct tape_cuda_type {
+  uint32_t dtype;  // code of dtypes.def
+  uint32_t rank;
+  int64_t dims[8];
+};
+
+/// A command as opcodes/command.h has it; `types` is parallel to `ids`.
+struct tape_cuda_command {
+  uint32_t opcode;
+  uint32_t ids_count, ends_count, attributes_count;
+  const uint32_t* ids;
+  const uint32_t* ends;
+  const tape_cuda_attribute* attributes;
+  const tape_cuda_type* types;
+  uint32_t stream;  // LOAD: id of its stream
+  uint32_t cursor;  // LOAD: the tensor of its cursor
+};
+
+/// Where a tensor has its bytes; a local lies in the arena, others at `address`.
+struct tape_cuda_tensor {
+  uint32_t in_arena;
+  uint64_t offset, bytes;
+  void* address;
+  uint32_t first;  // the command its bytes are taken from
+};
+
+struct tape_cuda_stream {
+  uint64_t rows;  // 0: nothing bound
+  const void* const* columns;
+};
+
+/// Values of STORE and TRACE, in command order: `position` in the ids of the command. Not 0: the run ends there.
+typedef int (*tape_cuda_deliver)(void* user, uint64_t command, uint32_t position, const void* bytes, uint64_t size);
+
+struct tape_cuda_plan {
+  const tape_cuda_command* commands;
+  const uint32_t* matching;  // by command, as Plan::matching
+  const uint64_t* scratch;   // by command: offset in the arena
+  uint64_t commands_count;
+  const tape_cuda_tensor* tensors;
+  uint64_t tensors_count;
+  void* arena;
+  uint32_t streams_count;
+  uint32_t poison;
+  uint32_t delivers;  // whether STORE and TRACE have a reader
+  tape_cuda_deliver deliver;
+  void* user;
+};
+
+enum tape_cuda_fault_kind {
+  TAPE_CUDA_NO_FAULT = 0,
+  TAPE_CUDA_INDEX,       // value a at `position` of operand `operand` is outside [0, limit)
+  TAPE_CUDA_LABEL,       // the same of a label
+  TAPE_CUDA_DIVISOR,     // integer a at `position`; operand -1: the constant
+  TAPE_CUDA_NOT_FINITE,  // element with bits a
+  TAPE_CUDA_NOT_EQUAL,   // elements with bits a, b of operands 0, 1
+  TAPE_CUDA_NOT_CLOSE,   // the same, distance and allowed
+  TAPE_CUDA_CURSOR,      // row a of a stream of `limit` rows
+  TAPE_CUDA_COUNT,       // REPEAT count a above `limit`
+};
+
+struct tape_cuda_fault {
+  uint32_t kind;
+  int32_t operand;  // position in ids
+  uint64_t command;
+  int64_t position;  // row-major
+  int64_t limit;
+  uint64_t a, b;
+  double distance, allowed;
+};
+
+struct tape_cuda_card {
+  char name[128];
+  char driver[64];  // "driver 13.0"
+  uint64_t memory;  // bytes free for one process
+  uint64_t total;
+  uint32_t major, minor;  // compute capability
+  uint32_t processors;
+};
+
+struct tape_cuda_plugin {
+  uint32_t version;
+  /// The card that would be used, or why there is none.
+  void (*probe)(tape_cuda_card* card, tape_cuda_error* error);
+  tape_cuda_backend* (*open)(tape_cuda_card* card, tape_cuda_error* error);
+  void (*close)(tape_cuda_backend*);
+  void* (*allocate)(tape_cuda_backend*, uint64_t bytes, tape_cuda_error* error);
+  void (*release)(tape_cuda_backend*, void* address);
+  void (*upload)(tape_cuda_backend*, void* to, const void* from, uint64_t bytes, tape_cuda_error* error);
+  void (*download)(tape_cuda_backend*, void* to, const void* from, uint64_t bytes, tape_cuda_error* error);
+  /// Bytes of scratch of a command; an error when the card has no kernel for it.
+  uint64_t (*select)(tape_cuda_backend*, const tape_cuda_command* command, tape_cuda_error* error);
+  tape_cuda_executable* (*prepare)(tape_cuda_backend*, const tape_cuda_plan* plan, tape_cuda_error* error);
+  void (*drop)(tape_cuda_executable*);
+  void (*run)(tape_cuda_executable*, uint64_t first, uint64_t last, const tape_cuda_stream* streams,
+              tape_cuda_error* error);
+  void (*bind)(tape_cuda_executable*, uint32_t tensor, void* address, tape_cuda_error* error);
+  /// The fault of the last run, taken. kind 0: none.
+  void (*fault)(tape_cuda_executable*, tape_cuda_fault* fault, tape_cuda_error* error);
+  void (*synchronize)(tape_cuda_backend*, tape_cuda_error* error);
+};
+
+/// The only symbol of the plugin: `const tape_cuda_plugin* tape_cuda_plugin()`.
+typedef const tape_cuda_plugin* (*tape_cuda_entry)();
+}

@@ -1,0 +1,220 @@
+// The canonical order of reductions on the card; cpu_reference/kernels/canonical.h defines it. A team is the threads
+// that reduce one row together: team.reduce<Rule>(n, take) gives every thread of it the value, take(acc, i) being what
+// element i does to an accumulator; identities never change a bit, so idle slots hold them.
+#pragma once
+
+#include <limits>
+
+#include "cuda_backend/kernels/types.cuh"
+
+namespace tape::cuda {
+
+inline constexpr int kSlots = 256;
+inline constexpr int64_t kBlock = 65'536;
+inline constexpr int kRowSlots = 32;
+inline constexpr int64_t kChunk = 1'024;
+inline constexpr int kColumns = 32;
+inline constexpr int kMaxLeaves = 512;  // of a row that one team reduces alone; and chunks of a column / 8
+inline constexpr int kMaxChunks = 64;
+
+template <class A>
+struct Sum {
+  using Acc = A;
+  static __device__ A identity() {
+    if constexpr (std::is_floating_point_v<A>)
+      return static_cast<A>(-0.0);
+    else
+      return A{};
+  }
+  static __device__ A combine(A a, A b) { return static_cast<A>(a + b); }
+};
+template <class A>
+struct Product {
+  using Acc = A;
+  static __device__ A identity() { return A{1}; }
+  static __device__ A combine(A a, A b) {
+    if constexpr (std::is_floating_point_v<A>)
+      return a * b;
+    else
+      return static_cast<A>(static_cast<uint64_t>(a) * b);
+  }
+};
+template <class A>
+struct Maximum {
+  using Acc = A;
+  static __device__ A identity() {
+    if constexpr (std::is_floating_point_v<A>)
+      return -std::numeric_limits<A>::infinity();
+    else
+      return std::numeric_limits<A>::lowest();
+  }
+  static __device__ A combine(A a, A b) { return device::Max::apply(a, b); }
+};
+template <class A>
+struct Minimum {
+  using Acc = A;
+  static __device__ A identity() {
+    if constexpr (std::is_floating_point_v<A>)
+      return std::numeric_limits<A>::infinity();
+    else
+      return std::numeric_limits<A>::max();
+  }
+  static __device__ A combine(A a, A b) { return device::Min::apply(a, b); }
+};
+
+template <class Rule, int V>
+__device__ __forceinline__ typename Rule::Acc neighbours(const typename Rule::Acc* lane) {
+  if constexpr (V == 1)
+    return lane[0];
+  else
+    return Rule::combine(neighbours<Rule, V / 2>(lane), neighbours<Rule, V / 2>(lane + V / 2));
+}
+
+template <class A>
+__device__ __forceinline__ A from_lane(A value, int lane) {
+  if constexpr (sizeof(A) < 4)
+    return static_cast<A>(__shfl_sync(0xFFFFFFFFu, static_cast<int>(value), lane));
+  else if constexpr (std::is_floating_point_v<A> || sizeof(A) == 4)
+    return __shfl_sync(0xFFFFFFFFu, value, lane);
+  else
+    return static_cast<A>(__shfl_sync(0xFFFFFFFFu, static_cast<unsigned long long>(value), lane));
+}
+
+/// Slots 0 .. 31 of a warp by halves; lane 0 has the value.
+template <class Rule>
+__device__ __forceinline__ typename Rule::Acc halve_warp(typename Rule::Acc value) {
+  const int lane = static_cast<int>(threadIdx.x & 31u);
+#pragma unroll
+  for (int half = 16; half >= 1; half /= 2) value = Rule::combine(value, from_lane(value, lane + half));
+  return value;
+}
+
+/// Folds the elements of one slot of a block of `count` <= 65,536 and combines its lanes.
+template <class Rule, int V, class Take>
+__device__ __forceinline__ typename Rule::Acc fold_slot(int slot, int64_t begin, int64_t count, const Take& take) {
+  typename Rule::Acc acc[V];
+#pragma unroll
+  for (int v = 0; v < V; ++v) acc[v] = Rule::identity();
+  for (int64_t at = int64_t{slot} * V; at < count; at += kSlots * V) {
+#pragma unroll
+    for (int v = 0; v < V; ++v)
+      if (at + v < count) acc[v] = take(acc[v], begin + at + v);
+  }
+  return neighbours<Rule, V>(acc);
+}
+
+/// A warp a row of at most 32 V elements: the slots behind the first 32 are empty.
+template <int V>
+struct WarpTeam {
+  static constexpr int kThreads = 32;
+  [[nodiscard]] __device__ int rank() const { return static_cast<int>(threadIdx.x & 31u); }
+  template <class Rule, class Take>
+  __device__ typename Rule::Acc reduce(int64_t n, const Take& take) const {
+    return from_lane(halve_warp<Rule>(fold_slot<Rule, V>(rank(), 0, n, take)), 0);
+  }
+};
+
+/// A block of 256 threads a row, a thread a slot. `memory`: 32 + kMaxLeaves values of 8 bytes of shared memory.
+template <int V>
+struct BlockTeam {
+  static constexpr int kThreads = kSlots;
+  uint64_t* memory;
+  [[nodiscard]] __device__ int rank() const { return static_cast<int>(threadIdx.x); }
+
+  /// The value of one leaf, in thread 0.
+  template <class Rule, class Take>
+  __device__ typename Rule::Acc leaf(int64_t begin, int64_t count, const Take& take) const {
+    using Acc = typename Rule::Acc;
+    Acc* const slot = reinterpret_cast<Acc*>(memory);
+    const int t = rank();
+    Acc value = fold_slot<Rule, V>(t, begin, count, take);
+    // Slots j + 128, j + 64, j + 32 lie in other warps.
+#pragma unroll
+    for (int half = 128; half >= 32; half /= 2) {
+      __syncthreads();
+      if (t >= half && t < 2 * half) slot[t - half] = value;
+      __syncthreads();
+      if (t < half) value = Rule::combine(value, slot[t]);
+    }
+    if (t < 32) value = halve_warp<Rule>(value);
+    return value;
+  }
+
+  template <class Rule, class Take>
+  __device__ typename Rule::Acc reduce(int64_t n, const Take& take) const {
+    using Acc = typename Rule::Acc;
+    Acc* const values = reinterpret_cast<Acc*>(memory + 128);
+    int leaves = static_cast<int>((n + kBlock - 1) / kBlock);
+    for (int j = 0; j < leaves; ++j) {
+      const int64_t begin = j * kBlock;
+      const Acc value = leaf<Rule>(begin, n - begin < kBlock ? n - begin : kBlock, take);
+      if (rank() == 0) values[j] = value;
+    }
+    __syncthreads();
+    if (leaves == 0) return Rule::identity();
+    while (leaves > 1) {
+      const int half = (leaves + 1) / 2;
+      for (int j = rank(); j + half < leaves; j += kSlots) values[j] = Rule::combine(values[j], values[j + half]);
+      leaves = half;
+      __syncthreads();
+    }
+    const Acc result = values[0];
+    __syncthreads();  // the memory is used again
+    return result;
+  }
+};
+inline constexpr int kBlockTeamWords = 128 + kMaxLeaves;
+
+/// 32 adjacent rows along another axis at once: threadIdx.x is the column, threadIdx.y the slot. `memory`:
+/// kRowSlots * kColumns words, then kMaxChunks * kColumns.
+struct ColumnTeam {
+  static constexpr int kThreads = kRowSlots;  // of one row
+  uint64_t* memory;
+  [[nodiscard]] __device__ int rank() const { return static_cast<int>(threadIdx.y); }
+
+  /// The value of rows [begin, begin + count) of a chunk, in slot 0.
+  template <class Rule, class Take>
+  __device__ typename Rule::Acc chunk(int64_t begin, int64_t count, const Take& take) const {
+    using Acc = typename Rule::Acc;
+    Acc* const slot = reinterpret_cast<Acc*>(memory);
+    const int x = static_cast<int>(threadIdx.x), y = rank();
+    Acc value = Rule::identity();
+    for (int64_t r = y; r < count; r += kRowSlots) value = take(value, begin + r);
+#pragma unroll
+    for (int half = kRowSlots / 2; half >= 1; half /= 2) {
+      __syncthreads();
+      if (y >= half && y < 2 * half) slot[(y - half) * kColumns + x] = value;
+      __syncthreads();
+      if (y < half) value = Rule::combine(value, slot[y * kColumns + x]);
+    }
+    return value;
+  }
+
+  template <class Rule, class Take>
+  __device__ typename Rule::Acc reduce(int64_t n, const Take& take) const {
+    using Acc = typename Rule::Acc;
+    Acc* const values = reinterpret_cast<Acc*>(memory + kRowSlots * kColumns);
+    const int x = static_cast<int>(threadIdx.x);
+    int chunks = static_cast<int>((n + kChunk - 1) / kChunk);
+    for (int j = 0; j < chunks; ++j) {
+      const int64_t begin = j * kChunk;
+      const Acc value = chunk<Rule>(begin, n - begin < kChunk ? n - begin : kChunk, take);
+      if (rank() == 0) values[j * kColumns + x] = value;
+    }
+    __syncthreads();
+    if (chunks == 0) return Rule::identity();
+    while (chunks > 1) {
+      const int half = (chunks + 1) / 2;
+      for (int j = rank(); j + half < chunks; j += kRowSlots)
+        values[j * kColumns + x] = Rule::combine(values[j * kColumns + x], values[(j + half) * kColumns + x]);
+      chunks = half;
+      __syncthreads();
+    }
+    const Acc result = values[x];
+    __syncthreads();
+    return result;
+  }
+};
+inline constexpr int kColumnTeamWords = kRowSlots * kColumns + kMaxChunks * kColumns;
+
+}  // namespace tape::cuda

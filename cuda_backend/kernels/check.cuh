@@ -1,0 +1,41 @@
+// Checks: a kernel that looks for the first element a command refuses, before the command writes anything. Rule
+// test.bad(i) says so, test.describe(i, fault) leaves the value.
+#pragma once
+
+#include "cuda_backend/kernels/types.cuh"
+
+namespace tape::cuda {
+
+/// Called by every thread of a 1-dimensional grid.
+template <class Test>
+__device__ void find_first(Fault* fault, const Site& site, uint64_t n, const Test& test) {
+  if (fault->set != 0) return;  // set only by the last block of a check, which none of its blocks can see
+  __shared__ unsigned long long lowest;
+  if (threadIdx.x == 0) lowest = ~0ull;
+  __syncthreads();
+  for (uint64_t i = first_element(); i < n; i += element_step())
+    if (test.bad(static_cast<int64_t>(i))) {
+      atomicMin(&lowest, static_cast<unsigned long long>(i));
+      break;
+    }
+  __syncthreads();
+  if (threadIdx.x != 0) return;
+  auto* const pending = reinterpret_cast<unsigned long long*>(&fault->pending);
+  if (lowest != ~0ull) atomicMin(pending, lowest);
+  __threadfence();
+  if (atomicAdd(&fault->arrived, 1u) != gridDim.x - 1) return;
+  __threadfence();
+  const unsigned long long position = atomicMin(pending, ~0ull);
+  fault->arrived = 0;
+  fault->pending = ~0ull;
+  if (position == ~0ull) return;
+  fault->command = site.command;
+  fault->kind = site.kind;
+  fault->operand = site.operand;
+  fault->position = static_cast<int64_t>(position);
+  test.describe(static_cast<int64_t>(position), *fault);
+  __threadfence();
+  fault->set = 1;
+}
+
+}  // namespace tape::cuda

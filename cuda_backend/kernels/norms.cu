@@ -1,0 +1,93 @@
+// LAYER_NORM, RMS_NORM, GROUP_NORM and their gradients by the source: rows of adjacent elements, a block or a warp
+// each.
+#include "cuda_backend/kernels/rows.cuh"
+
+namespace tape::cuda {
+namespace {
+
+template <class Acc, class TeamType, class At>
+__device__ Acc mean_of(const TeamType& team, int64_t n, const At& at) {
+  return team.template reduce<Sum<Acc>>(n, [&](Acc acc, int64_t i) { return acc + at(i); }) / static_cast<Acc>(n);
+}
+template <class Acc, class TeamType, class At>
+__device__ Acc rstd_of(const TeamType& team, int64_t n, Acc mean, Acc eps, const At& at) {
+  const Acc squares = team.template reduce<Sum<Acc>>(n, [&](Acc acc, int64_t i) {
+    const Acc d = at(i) - mean;
+    return fused(d, d, acc);
+  });
+  return Acc{1} / ::sqrt(squares / static_cast<Acc>(n) + eps);
+}
+
+/// Weight or bias of element i of a row, `absent` where there is none.
+template <class T>
+__device__ __forceinline__ Accumulator<T> affine(const RowArgs& args, const void* values, int64_t row, int64_t i,
+                                                 Accumulator<T> absent) {
+  if (values == nullptr) return absent;
+  return load_wide<T>(values, (row % args.weights * args.size + i) / args.run, args.weight_wide != 0);
+}
+
+template <class T, Team kTeam>
+__global__ void __launch_bounds__(256) norm(const __grid_constant__ RowArgs args) {
+  TAPE_KERNEL_BEGIN(args);
+  using Acc = Accumulator<T>;
+  for_row<kTeam, T>(args.outer, args.size, 1, [&](const auto& team, int64_t row, int64_t base, bool valid) {
+    const T* const x = static_cast<const T*>(args.src) + base;
+    const auto at = [=](int64_t i) { return load(x[i]); };
+    const Acc mean = args.centred != 0 ? mean_of<Acc>(team, args.size, at) : Acc{};
+    const Acc rstd = rstd_of<Acc>(team, args.size, mean, static_cast<Acc>(args.eps), at);
+    if (team.rank() == 0) {
+      if (args.mean != nullptr) static_cast<Acc*>(args.mean)[row] = mean;
+      if (args.rstd != nullptr) static_cast<Acc*>(args.rstd)[row] = rstd;
+    }
+    for_elements(team, args.size, valid, [&](int64_t i) {
+      const Acc w = affine<T>(args, args.weight, row, i, Acc{1});
+      const Acc b = affine<T>(args, args.bias, row, i, static_cast<Acc>(-0.0));
+      store_wide<T>(args.dst, base + i, fused((at(i) - mean) * rstd, w, b), args.wide != 0, false);
+    });
+  });
+}
+
+template <class T, Team kTeam>
+__global__ void __launch_bounds__(256) norm_grad(const __grid_constant__ RowArgs args) {
+  TAPE_KERNEL_BEGIN(args);
+  using Acc = Accumulator<T>;
+  for_row<kTeam, T>(args.outer, args.size, 1, [&](const auto& team, int64_t row, int64_t base, bool valid) {
+    const T* const x = static_cast<const T*>(args.src) + base;
+    const auto at = [=](int64_t i) { return load(x[i]); };
+    Acc mean{}, rstd{};
+    if (args.known == 0) {
+      if (args.centred != 0) mean = mean_of<Acc>(team, args.size, at);
+      rstd = rstd_of<Acc>(team, args.size, mean, static_cast<Acc>(args.eps), at);
+    }
+    if (args.mean != nullptr) mean = static_cast<const Acc*>(args.mean)[row];
+    if (args.rstd != nullptr) rstd = static_cast<const Acc*>(args.rstd)[row];
+    const auto h = [&](int64_t i) {
+      const Acc g = load_wide<T>(args.g, base + i, args.wide != 0);
+      return args.weight == nullptr ? g : g * affine<T>(args, args.weight, row, i, Acc{1});
+    };
+    const Acc mean_h = args.centred != 0 ? mean_of<Acc>(team, args.size, h) : Acc{};
+    const Acc slope = team.template reduce<Sum<Acc>>(args.size,
+                                                     [&](Acc acc, int64_t i) {
+                                                       return fused(h(i), (at(i) - mean) * rstd, acc);
+                                                     }) /
+                      static_cast<Acc>(args.size);
+    T* const dst = static_cast<T*>(args.dst) + base;
+    for_elements(team, args.size, valid, [&](int64_t i) {
+      const Acc normalised = (at(i) - mean) * rstd;
+      store(dst[i], rstd * fused(-normalised, slope, h(i) - mean_h), args.accumulate != 0);
+    });
+  });
+}
+
+}  // namespace
+
+const void* norm_kernel(bool gradient, DType source, Team team) {
+  return dispatch_float(source, [&](auto type) {
+    using T = typename decltype(type)::type;
+    if (gradient)
+      return team == Team::Warp ? address_of(&norm_grad<T, Team::Warp>) : address_of(&norm_grad<T, Team::Block>);
+    return team == Team::Warp ? address_of(&norm<T, Team::Warp>) : address_of(&norm<T, Team::Block>);
+  });
+}
+
+}  // namespace tape::cuda

@@ -1,0 +1,185 @@
+// The kernels of one reduction pass, shared by the translation units that instantiate them.
+#pragma once
+
+#include "cuda_backend/kernels/canonical.cuh"
+#include "cuda_backend/kernels/functions.cuh"
+#include "cuda_backend/kernels/reduce.h"
+
+namespace tape::cuda {
+
+template <Take kTake, class T>
+struct RuleOf {
+  using type = Sum<Accumulator<T>>;
+};
+template <class T>
+struct RuleOf<Take::Product, T> {
+  using type = Product<Accumulator<T>>;
+};
+template <class T>
+struct RuleOf<Take::Maximum, T> {
+  using type = Maximum<ComputeType<T>>;
+};
+template <class T>
+struct RuleOf<Take::Minimum, T> {
+  using type = Minimum<ComputeType<T>>;
+};
+
+/// Element `at` of the source entering `acc`.
+template <Take kTake, class T, class Acc>
+__device__ __forceinline__ Acc take_element(const ReduceArgs& args, Acc acc, int64_t at, Acc aux) {
+  const Acc x = static_cast<Acc>(static_cast<const T*>(args.src)[at]);
+  if constexpr (kTake == Take::Square) {
+    return fused(x, x, acc);
+  } else if constexpr (kTake == Take::Deviation) {
+    const Acc d = x - aux;
+    return fused(d, d, acc);
+  } else if constexpr (kTake == Take::Exponent) {
+    return acc + functions::exp_of(x - aux);
+  } else if constexpr (kTake == Take::Dot) {
+    return fused(x, static_cast<Acc>(static_cast<const T*>(args.second)[at]), acc);
+  } else {
+    return RuleOf<kTake, T>::type::combine(acc, x);
+  }
+}
+
+template <class D, class Acc>
+__device__ __forceinline__ void store_as(const ReduceArgs& args, int64_t output, Acc value) {
+  if constexpr (std::is_convertible_v<Acc, D> || is_half_type<D>)
+    store(static_cast<D*>(args.dst)[output], value, args.accumulate != 0);
+}
+template <class Acc>
+__device__ void store_output(const ReduceArgs& args, int64_t output, Acc value) {
+  if constexpr (std::is_same_v<Acc, bool>) {
+    static_cast<bool*>(args.dst)[output] = value;
+  } else if constexpr (std::is_integral_v<Acc>) {
+    Acc& place = static_cast<Acc*>(args.dst)[output];
+    if (args.accumulate != 0) value = static_cast<Acc>(static_cast<std::make_unsigned_t<Acc>>(value) + place);
+    place = value;
+  } else {
+    switch (static_cast<DType>(args.dst_dtype)) {
+      case DType::F64:
+        return store(static_cast<double*>(args.dst)[output], static_cast<double>(value), args.accumulate != 0);
+      case DType::F32:
+        return store(static_cast<float*>(args.dst)[output], static_cast<float>(value), args.accumulate != 0);
+      case DType::F16:
+        return store(static_cast<Half*>(args.dst)[output], static_cast<float>(value), args.accumulate != 0);
+      default:
+        return store(static_cast<BFloat16*>(args.dst)[output], static_cast<float>(value), args.accumulate != 0);
+    }
+  }
+}
+
+template <class Acc>
+__device__ void finish_output(const ReduceArgs& args, int64_t output, int64_t aux_at, Acc value) {
+  const auto finish = static_cast<Finish>(args.finish);
+  if constexpr (std::is_floating_point_v<Acc>) {
+    if (args.empty != 0 && (finish == Finish::Root || finish == Finish::Store)) value = value == Acc{1} ? value : Acc{};
+    if (finish == Finish::Mean || finish == Finish::Variance) value /= static_cast<Acc>(args.divisor);
+    if (finish == Finish::Root) value = ::sqrt(value);
+    if (finish == Finish::LogSumExp) {
+      const Acc max = static_cast<const Acc*>(args.aux)[aux_at];
+      value = device::is_finite(max) ? max + functions::log_of(value) : max;
+    }
+  }
+  if (finish == Finish::Accumulator || args.dst_dtype == 0)
+    static_cast<Acc*>(args.dst)[output] = value;
+  else
+    store_output(args, output, value);
+}
+
+/// Where outer index o begins in aux.
+__device__ __forceinline__ int64_t aux_offset(const ReduceArgs& args, int64_t o) {
+  int64_t offset = 0;
+  for (int i = args.kept - 1; i >= 0; --i) {
+    offset += o % args.kept_size[i] * args.kept_stride[i];
+    o /= args.kept_size[i];
+  }
+  return offset;
+}
+
+template <Take kTake, class T, Team kTeam>
+__global__ void __launch_bounds__(kTeam == Team::Column ? 1024 : 256) reduce(const __grid_constant__ ReduceArgs args) {
+  TAPE_KERNEL_BEGIN(args);
+  using Rule = typename RuleOf<kTake, T>::type;
+  using Acc = typename Rule::Acc;
+  constexpr int V = 16 / static_cast<int>(sizeof(T));
+  int64_t outer = 0, column = 0;
+  bool valid = true;
+  if constexpr (kTeam == Team::Warp) {
+    outer = static_cast<int64_t>(blockIdx.x) * kRowsOfBlock + threadIdx.x / 32;
+    if (outer >= args.outer) return;
+  } else if constexpr (kTeam == Team::Block) {
+    outer = blockIdx.x;
+  } else {
+    const int64_t across = (args.inner + kColumns - 1) / kColumns;
+    outer = blockIdx.x / across;
+    column = blockIdx.x % across * kColumns + threadIdx.x;
+    valid = column < args.inner;
+    if (!valid) column = args.inner - 1;
+  }
+  const int64_t base = outer * args.size * args.inner + column;
+  const int64_t output = outer * args.inner + column;
+  const int64_t aux_at = aux_offset(args, outer) + column;
+  Acc aux{};
+  if constexpr (kTake == Take::Deviation || kTake == Take::Exponent) aux = static_cast<const Acc*>(args.aux)[aux_at];
+  const int64_t stride = args.inner;
+  const auto take = [&](Acc acc, int64_t i) { return take_element<kTake, T, Acc>(args, acc, base + i * stride, aux); };
+  if constexpr (kTeam == Team::Warp) {
+    const WarpTeam<V> team;
+    const Acc value = team.template reduce<Rule>(args.size, take);
+    if (team.rank() == 0) finish_output(args, output, aux_at, value);
+  } else if constexpr (kTeam == Team::Block) {
+    __shared__ uint64_t memory[128];
+    const BlockTeam<V> team{memory};
+    const int64_t begin = static_cast<int64_t>(blockIdx.y) * kBlock;
+    const int64_t count = args.size - begin < kBlock ? args.size - begin : kBlock;
+    const Acc value = team.template leaf<Rule>(begin, count, take);
+    if (team.rank() != 0) return;
+    if (args.leaves > 1)
+      static_cast<Acc*>(args.partial)[output * args.leaves + blockIdx.y] = value;
+    else
+      finish_output(args, output, aux_at, value);
+  } else {
+    __shared__ uint64_t memory[kRowSlots * kColumns / 2];
+    const ColumnTeam team{memory};
+    const int64_t begin = static_cast<int64_t>(blockIdx.y) * kChunk;
+    const int64_t count = args.size - begin < kChunk ? args.size - begin : kChunk;
+    const Acc value = team.template chunk<Rule>(begin, count, take);
+    if (team.rank() != 0 || !valid) return;
+    if (args.leaves > 1)
+      static_cast<Acc*>(args.partial)[output * args.leaves + blockIdx.y] = value;
+    else
+      finish_output(args, output, aux_at, value);
+  }
+}
+
+template <class Rule>
+__global__ void __launch_bounds__(256) fold(const __grid_constant__ ReduceArgs args) {
+  TAPE_KERNEL_BEGIN(args);
+  using Acc = typename Rule::Acc;
+  const int64_t output = blockIdx.x;
+  Acc* const values = static_cast<Acc*>(args.partial) + output * args.leaves;
+  int64_t n = args.leaves;
+  while (n > 1) {
+    const int64_t half = (n + 1) / 2;
+    for (int64_t j = threadIdx.x; j + half < n; j += 256) values[j] = Rule::combine(values[j], values[j + half]);
+    n = half;
+    __syncthreads();
+  }
+  if (threadIdx.x == 0)
+    finish_output(args, output, aux_offset(args, output / args.inner) + output % args.inner, values[0]);
+}
+
+template <Take kTake, class T>
+const void* reduce_by_team(Team team) {
+  if (team == Team::Block) return address_of(&reduce<kTake, T, Team::Block>);
+  if (team == Team::Column) return address_of(&reduce<kTake, T, Team::Column>);
+  if constexpr (is_float_type<T>) return address_of(&reduce<kTake, T, Team::Warp>);
+  return nullptr;
+}
+
+[[nodiscard]] const void* reduce_sum_kernel(Take take, DType source, Team team);
+[[nodiscard]] const void* reduce_extremum_kernel(Take take, DType source, Team team);
+[[nodiscard]] const void* reduce_function_kernel(Take take, DType source, Team team);
+
+}  // namespace tape::cuda

@@ -1,0 +1,73 @@
+// SOFTMAX, LOG_SOFTMAX and their gradients along one axis.
+#include "cuda_backend/kernels/rows.cuh"
+
+namespace tape::cuda {
+namespace {
+
+template <bool kLog, class T, Team kTeam>
+__global__ void __launch_bounds__(kTeamThreads<kTeam>) softmax(const __grid_constant__ RowArgs args) {
+  TAPE_KERNEL_BEGIN(args);
+  using Acc = Accumulator<T>;
+  for_row<kTeam, T>(args.outer, args.size, args.inner, [&](const auto& team, int64_t, int64_t base, bool valid) {
+    const T* const x = static_cast<const T*>(args.src) + base;
+    const int64_t stride = args.inner;
+    const auto at = [=](int64_t i) { return load(x[i * stride]); };
+    const Statistics<Acc> s = softmax_statistics<Acc>(team, args.size, at);
+    const Acc log_sum = kLog ? functions::log_of(s.sum) : Acc{};
+    for_elements(team, args.size, valid, [&](int64_t i) {
+      const Acc value = kLog ? (at(i) - s.max) - log_sum : functions::exp_of(at(i) - s.max) / s.sum;
+      store_wide<T>(args.dst, base + i * stride, value, args.wide != 0, false);
+    });
+  });
+}
+
+template <bool kLog, class T, Team kTeam>
+__global__ void __launch_bounds__(kTeamThreads<kTeam>) softmax_grad(const __grid_constant__ RowArgs args) {
+  TAPE_KERNEL_BEGIN(args);
+  using Acc = Accumulator<T>;
+  for_row<kTeam, T>(args.outer, args.size, args.inner, [&](const auto& team, int64_t, int64_t base, bool valid) {
+    const int64_t stride = args.inner;
+    const T* const y = static_cast<const T*>(args.src) + base;
+    const T* const g = static_cast<const T*>(args.g) + base;
+    const Acc sum = team.template reduce<Sum<Acc>>(args.size, [&](Acc acc, int64_t i) {
+      if constexpr (kLog)
+        return acc + load(g[i * stride]);
+      else
+        return fused(load(y[i * stride]), load(g[i * stride]), acc);
+    });
+    T* const dst = static_cast<T*>(args.dst) + base;
+    for_elements(team, args.size, valid, [&](int64_t i) {
+      const Acc own = load(y[i * stride]), upstream = load(g[i * stride]);
+      const Acc value = kLog ? upstream - functions::exp_of(own) * sum : own * (upstream - sum);
+      store(dst[i * stride], value, args.accumulate != 0);
+    });
+  });
+}
+
+template <bool kGradient, bool kLog, class T>
+const void* by_team(Team team) {
+  if constexpr (kGradient) {
+    if (team == Team::Warp) return address_of(&softmax_grad<kLog, T, Team::Warp>);
+    if (team == Team::Block) return address_of(&softmax_grad<kLog, T, Team::Block>);
+    return address_of(&softmax_grad<kLog, T, Team::Column>);
+  } else {
+    if (team == Team::Warp) return address_of(&softmax<kLog, T, Team::Warp>);
+    if (team == Team::Block) return address_of(&softmax<kLog, T, Team::Block>);
+    return address_of(&softmax<kLog, T, Team::Column>);
+  }
+}
+
+}  // namespace
+
+const void* softmax_kernel(Opcode op, DType source, Team team) {
+  return dispatch_float(source, [&](auto type) -> const void* {
+    using T = typename decltype(type)::type;
+    if (op == Opcode::Softmax) return by_team<false, false, T>(team);
+    if (op == Opcode::LogSoftmax) return by_team<false, true, T>(team);
+    if (op == Opcode::SoftmaxGrad) return by_team<true, false, T>(team);
+    if (op == Opcode::LogSoftmaxGrad) return by_team<true, true, T>(team);
+    return nullptr;
+  });
+}
+
+}  // namespace tape::cuda
