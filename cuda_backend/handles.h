@@ -1,0 +1,64 @@
+// Owners of what the CUDA runtime hands out, and its errors as exceptions. An error that is not a refusal of memory is
+// a bug of ours: the card may be unusable then, and the message says where.
+#pragma once
+
+#include <cuda_runtime.h>
+#include <fmt/format.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+
+#include "cuda_backend/boundary.h"
+#include "vm/error.h"
+
+namespace tape::cuda {
+
+/// Throws Error(Limit) where the card has no memory left, Error(Internal) for anything else.
+inline void check(cudaError_t status, const char* what) {
+  if (status == cudaSuccess) return;
+  const Code code = status == cudaErrorMemoryAllocation ? Code::Limit : Code::Internal;
+  throw Error(code, fmt::format("cuda: {}: {} ({})", what, cudaGetErrorString(status), cudaGetErrorName(status)));
+}
+
+class Stream {
+ public:
+  Stream() { check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreate"); }
+  ~Stream() { cudaStreamDestroy(stream_); }
+  Stream(const Stream&) = delete;
+  Stream& operator=(const Stream&) = delete;
+  [[nodiscard]] cudaStream_t get() const { return stream_; }
+  void wait() const { check(cudaStreamSynchronize(stream_), "cudaStreamSynchronize"); }
+
+ private:
+  cudaStream_t stream_ = nullptr;
+};
+
+class DeviceMemory {
+ public:
+  DeviceMemory() = default;
+  explicit DeviceMemory(uint64_t bytes) { check(cudaMalloc(&address_, bytes == 0 ? 1 : bytes), "cudaMalloc"); }
+  ~DeviceMemory() { cudaFree(address_); }
+  DeviceMemory(const DeviceMemory&) = delete;
+  DeviceMemory& operator=(const DeviceMemory&) = delete;
+  [[nodiscard]] void* get() const { return address_; }
+  [[nodiscard]] void* release() { return std::exchange(address_, nullptr); }
+
+ private:
+  void* address_ = nullptr;
+};
+
+/// Page-locked host memory, for small values that the host reads between kernels.
+class PinnedMemory {
+ public:
+  explicit PinnedMemory(uint64_t bytes) { check(cudaMallocHost(&address_, bytes), "cudaMallocHost"); }
+  ~PinnedMemory() { cudaFreeHost(address_); }
+  PinnedMemory(const PinnedMemory&) = delete;
+  PinnedMemory& operator=(const PinnedMemory&) = delete;
+  [[nodiscard]] void* get() const { return address_; }
+
+ private:
+  void* address_ = nullptr;
+};
+
+}  // namespace tape::cuda

@@ -1,0 +1,191 @@
+// GATHER, SCATTER, SCATTER_ADD, TAKE_ALONG and its gradient, ONE_HOT, LOAD. An index out of range reads and writes
+// nothing: where that is a fault, a check before has recorded it.
+#include "cuda_backend/kernels/index.h"
+
+#include "cuda_backend/kernels/types.cuh"
+#include "opcodes/device/shuffle.h"
+
+namespace tape::cuda {
+namespace {
+
+/// The place index i of idx names, -1 for none.
+__device__ __forceinline__ int64_t place_of(const IndexArgs& args, int64_t i) {
+  const int64_t index = load_index(args.idx, i, args.wide != 0);
+  if (index >= 0 && index < args.n) return index;
+  if (args.bounds != static_cast<uint32_t>(Bounds::Clip) || args.n == 0) return -1;
+  return index < 0 ? 0 : args.n - 1;
+}
+
+template <class T>
+__global__ void gather(const __grid_constant__ IndexArgs args) {
+  TAPE_KERNEL_BEGIN(args);
+  T* const dst = static_cast<T*>(args.dst);
+  const T* const src = static_cast<const T*>(args.src);
+  const auto elements = static_cast<uint64_t>(args.outer * args.count * args.inner);
+  for (uint64_t e = first_element(); e < elements; e += element_step()) {
+    const int64_t row = static_cast<int64_t>(e) / args.inner, column = static_cast<int64_t>(e) % args.inner;
+    const int64_t from = place_of(args, row % args.count);
+    dst[e] = from < 0 ? T{} : src[(row / args.count * args.n + from) * args.inner + column];
+  }
+}
+
+template <class T>
+__global__ void take_along(const __grid_constant__ IndexArgs args) {
+  TAPE_KERNEL_BEGIN(args);
+  T* const dst = static_cast<T*>(args.dst);
+  const T* const src = static_cast<const T*>(args.src);
+  for (uint64_t e = first_element(); e < static_cast<uint64_t>(args.count); e += element_step()) {
+    const auto i = static_cast<int64_t>(e);
+    const int64_t from = place_of(args, i);
+    dst[i] = from < 0 ? T{} : src[(i / (args.taken * args.inner) * args.n + from) * args.inner + i % args.inner];
+  }
+}
+
+template <class T>
+__global__ void one_hot(const __grid_constant__ IndexArgs args) {
+  TAPE_KERNEL_BEGIN(args);
+  T* const dst = static_cast<T*>(args.dst);
+  for (uint64_t e = first_element(); e < static_cast<uint64_t>(args.count * args.n); e += element_step()) {
+    const int64_t at = place_of(args, static_cast<int64_t>(e) / args.n);
+    dst[e] = T(static_cast<ComputeType<T>>(at == static_cast<int64_t>(e) % args.n));
+  }
+}
+
+/// Integers wrap.
+template <class C>
+__device__ __forceinline__ C sum_of(C a, C b) {
+  return device::Add::apply(a, b);
+}
+
+template <class T>
+__global__ void scatter(const __grid_constant__ IndexArgs args) {
+  TAPE_KERNEL_BEGIN(args);
+  T* const dst = static_cast<T*>(args.dst);
+  const T* const src = static_cast<const T*>(args.src);
+  for (uint64_t e = first_element(); e < static_cast<uint64_t>(args.outer * args.inner); e += element_step()) {
+    const int64_t outer = static_cast<int64_t>(e) / args.inner, column = static_cast<int64_t>(e) % args.inner;
+    for (int64_t i = 0; i < args.count; ++i)
+      if (const int64_t to = place_of(args, i); to >= 0)
+        dst[(outer * args.n + to) * args.inner + column] = src[(outer * args.count + i) * args.inner + column];
+  }
+}
+
+template <class T>
+__global__ void scatter_add(const __grid_constant__ IndexArgs args) {
+  TAPE_KERNEL_BEGIN(args);
+  using C = ComputeType<T>;
+  C* sum;
+  if constexpr (is_half_type<T>)
+    sum = args.sum;
+  else
+    sum = static_cast<C*>(args.dst);
+  const T* const src = static_cast<const T*>(args.src);
+  for (uint64_t e = first_element(); e < static_cast<uint64_t>(args.outer * args.inner); e += element_step()) {
+    const int64_t outer = static_cast<int64_t>(e) / args.inner, column = static_cast<int64_t>(e) % args.inner;
+    for (int64_t i = 0; i < args.count; ++i)
+      if (const int64_t to = place_of(args, i); to >= 0) {
+        C& place = sum[(outer * args.n + to) * args.inner + column];
+        place = sum_of(place, static_cast<C>(src[(outer * args.count + i) * args.inner + column]));
+      }
+  }
+}
+
+template <class T>
+__global__ void take_along_grad(const __grid_constant__ IndexArgs args) {
+  TAPE_KERNEL_BEGIN(args);
+  using C = ComputeType<T>;
+  C* sum;
+  if constexpr (is_half_type<T>)
+    sum = args.sum;
+  else
+    sum = static_cast<C*>(args.dst);
+  const T* const src = static_cast<const T*>(args.src);
+  for (uint64_t e = first_element(); e < static_cast<uint64_t>(args.outer * args.inner); e += element_step()) {
+    const int64_t outer = static_cast<int64_t>(e) / args.inner, column = static_cast<int64_t>(e) % args.inner;
+    for (int64_t i = 0; i < args.taken; ++i) {
+      const int64_t at = (outer * args.taken + i) * args.inner + column;
+      const int64_t to = place_of(args, at);
+      if (to < 0) continue;
+      C& place = sum[(outer * args.n + to) * args.inner + column];
+      place = sum_of(place, static_cast<C>(src[at]));
+    }
+  }
+}
+
+template <class T>
+__global__ void widen(const __grid_constant__ IndexArgs args) {
+  TAPE_KERNEL_BEGIN(args);
+  const auto elements = static_cast<uint64_t>(args.outer * args.n * args.inner);
+  for (uint64_t e = first_element(); e < elements; e += element_step())
+    args.sum[e] = static_cast<float>(static_cast<const T*>(args.dst)[e]);
+}
+template <class T>
+__global__ void narrow(const __grid_constant__ IndexArgs args) {
+  TAPE_KERNEL_BEGIN(args);
+  const auto elements = static_cast<uint64_t>(args.outer * args.n * args.inner);
+  for (uint64_t e = first_element(); e < elements; e += element_step()) static_cast<T*>(args.dst)[e] = T(args.sum[e]);
+}
+
+/// A block a row of the batch.
+__global__ void load_rows(const __grid_constant__ LoadArgs args) {
+  TAPE_KERNEL_BEGIN(args);
+  const int64_t i = blockIdx.x;
+  auto* const to = static_cast<uint8_t*>(args.dst) + i * args.row_bytes;
+  const int64_t from = args.cursor[1];
+  if (from < 0 || from >= args.stream_rows) return;  // a fault
+  const int64_t real = args.pad != 0 && args.stream_rows - from < args.rows ? args.stream_rows - from : args.rows;
+  if (i >= real) {
+    for (int64_t b = threadIdx.x; b < args.row_bytes; b += blockDim.x) to[b] = 0;
+    return;
+  }
+  __shared__ int64_t row;
+  if (threadIdx.x == 0) {
+    const int64_t epoch = args.cursor[0] + (from + i) / args.stream_rows;
+    row = (from + i) % args.stream_rows;
+    if (args.shuffle != 0) row = device::shuffled(device::shuffle_key(args.seed, epoch, args.stream_rows), row);
+  }
+  __syncthreads();
+  const auto* const column = static_cast<const uint8_t*>(args.column) + row * args.row_bytes;
+  if (args.row_bytes % 16 == 0) {
+    for (int64_t b = threadIdx.x; b < args.row_bytes / 16; b += blockDim.x)
+      reinterpret_cast<uint4*>(to)[b] = reinterpret_cast<const uint4*>(column)[b];
+    return;
+  }
+  for (int64_t b = threadIdx.x; b < args.row_bytes; b += blockDim.x) to[b] = column[b];
+}
+
+__global__ void move_cursor(const __grid_constant__ CursorArgs args) {
+  cudaGridDependencySynchronize();
+  cudaTriggerProgrammaticLaunchCompletion();
+  if (args.fault->set != 0) return;
+  const int64_t from = args.cursor[1];
+  const int64_t real = args.pad != 0 && args.stream_rows - from < args.rows ? args.stream_rows - from : args.rows;
+  if (args.valid != nullptr) *args.valid = real;
+  args.cursor[0] += (from + real) / args.stream_rows;
+  args.cursor[1] = (from + real) % args.stream_rows;
+}
+
+}  // namespace
+
+#define TAPE_INDEXED(name, dispatcher)                                                                     \
+  const void* name##_kernel(DType dtype) {                                                                 \
+    return dispatcher(dtype, [](auto type) { return address_of(&name<typename decltype(type)::type>); }); \
+  }
+TAPE_INDEXED(gather, dispatch_size)
+TAPE_INDEXED(take_along, dispatch_size)
+TAPE_INDEXED(one_hot, dispatch)
+TAPE_INDEXED(scatter, dispatch_size)
+TAPE_INDEXED(scatter_add, dispatch_number)
+TAPE_INDEXED(take_along_grad, dispatch_number)
+TAPE_INDEXED(widen, dispatch_float)
+TAPE_INDEXED(narrow, dispatch_float)
+#undef TAPE_INDEXED
+
+const void* load_kernel() {
+  return address_of(&load_rows);
+}
+const void* move_cursor_kernel() {
+  return address_of(&move_cursor);
+}
+
+}  // namespace tape::cuda

@@ -1,0 +1,79 @@
+// Rows with indices, checks, and LOAD. An indexed tensor is seen as [outer, n, inner].
+#pragma once
+
+#include "cuda_backend/kernels/arguments.h"
+#include "opcodes/dtype.h"
+
+namespace tape::cuda {
+
+enum class Bounds : uint32_t { Fault = 0, Zero = 1, Clip = 2 };  // oob=
+
+struct IndexArgs {
+  const Fault* guard;
+  void* dst;
+  const void* src;
+  const void* idx;
+  float* sum;  // f32 copy of a half dst that is added to
+  int64_t outer, n, inner;
+  int64_t count;  // of idx
+  int64_t taken;  // TAKE_ALONG: of idx along the axis
+  uint32_t bounds, wide;
+};
+inline constexpr unsigned kIndexPointers = 5;
+
+/// By elements of dst.
+[[nodiscard]] const void* gather_kernel(DType dtype);
+[[nodiscard]] const void* take_along_kernel(DType dtype);
+[[nodiscard]] const void* one_hot_kernel(DType dtype);
+/// By columns (outer x inner): indices one after another, in rising order.
+[[nodiscard]] const void* scatter_kernel(DType dtype);
+[[nodiscard]] const void* scatter_add_kernel(DType dtype);
+[[nodiscard]] const void* take_along_grad_kernel(DType dtype);
+/// dst to sum and back, for halves.
+[[nodiscard]] const void* widen_kernel(DType dtype);
+[[nodiscard]] const void* narrow_kernel(DType dtype);
+
+struct CheckArgs {
+  Fault* fault;
+  const void* a;
+  const void* b;
+  double* worst;  // ASSERT_CLOSE: 2 words of scratch
+  uint64_t elements;
+  int64_t n;  // indices: outside [0, n) is a fault
+  double atol, rtol;
+  uint32_t wide, reserved;
+  Site site;
+};
+inline constexpr unsigned kCheckPointers = 4;
+[[nodiscard]] const void* check_index_kernel();
+/// FLOOR_DIV, MOD, REM: zero; POW: negative.
+[[nodiscard]] const void* check_divisor_kernel(bool negative, DType dtype);
+[[nodiscard]] const void* check_finite_kernel(DType dtype);
+[[nodiscard]] const void* check_equal_kernel(DType dtype);
+/// One block: the worst element.
+[[nodiscard]] const void* check_close_kernel(DType dtype);
+
+struct LoadArgs {  // one column of LOAD
+  const Fault* guard;
+  void* dst;
+  const void* column;
+  const int64_t* cursor;
+  int64_t stream_rows, rows, row_bytes, seed;
+  uint32_t pad, shuffle;
+};
+inline constexpr unsigned kLoadPointers = 4;
+[[nodiscard]] const void* load_kernel();
+
+struct CursorArgs {  // the check of a cursor before a LOAD, and its move behind it
+  Fault* fault;
+  int64_t* cursor;
+  int64_t* valid;
+  int64_t stream_rows, rows;
+  uint32_t pad, reserved;
+  Site site;
+};
+inline constexpr unsigned kCursorPointers = 3;
+[[nodiscard]] const void* check_cursor_kernel();
+[[nodiscard]] const void* move_cursor_kernel();
+
+}  // namespace tape::cuda

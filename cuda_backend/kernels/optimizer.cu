@@ -1,0 +1,181 @@
+// One element of a parameter a thread, by the rules of opcodes/device/optimizer.h. lr and step are read on the device.
+#include "opcodes/device/optimizer.h"
+
+#include "cuda_backend/kernels/optimizer.h"
+#include "cuda_backend/kernels/types.cuh"
+
+namespace tape::cuda {
+namespace {
+
+__device__ double scalar_of(const void* x, uint32_t dtype) {
+  switch (static_cast<DType>(dtype)) {
+    case DType::F64:
+      return *static_cast<const double*>(x);
+    case DType::F32:
+      return static_cast<double>(*static_cast<const float*>(x));
+    case DType::F16:
+      return static_cast<double>(static_cast<float>(*static_cast<const Half*>(x)));
+    default:
+      return static_cast<double>(static_cast<float>(*static_cast<const BFloat16*>(x)));
+  }
+}
+
+template <class P>
+__device__ void store_low(void* low, uint32_t dtype, uint64_t i, P value) {
+  switch (static_cast<DType>(dtype)) {
+    case DType::F64:
+      static_cast<double*>(low)[i] = convert<P, double>(value);
+      return;
+    case DType::F32:
+      static_cast<float*>(low)[i] = convert<P, float>(value);
+      return;
+    case DType::F16:
+      static_cast<Half*>(low)[i] = convert<P, Half>(value);
+      return;
+    default:
+      static_cast<BFloat16*>(low)[i] = convert<P, BFloat16>(value);
+  }
+}
+
+/// Calls body with the update of the row, (param, grad, state[3]) -> param, its numbers of this step ready.
+template <Opcode kOp, class C, class Body>
+__device__ __forceinline__ void with_rule(const OptimizerArgs& args, const Body& body) {
+  const C lr = static_cast<C>(scalar_of(args.lr, args.lr_dtype));
+  const int64_t step = *args.step;
+  const auto constant = [&](int i) { return static_cast<C>(args.constant[i]); };
+  if constexpr (kOp == Opcode::Sgd) {
+    const device::SgdRule<C> rule{lr, constant(0), constant(1), args.nesterov != 0, step <= 1};
+    body([rule](C param, C grad, C* s) { return rule.update(param, grad, s[0]); });
+  } else if constexpr (kOp == Opcode::Adam || kOp == Opcode::AdamW || kOp == Opcode::AmsGrad) {
+    const auto rule = device::adam_rule<C>(lr, step, constant(0), constant(1), constant(2), constant(3),
+                                           kOp == Opcode::AdamW);
+    body([rule](C param, C grad, C* s) {
+      if constexpr (kOp == Opcode::AmsGrad)
+        return rule.update(param, grad, s[0], s[1], s[2]);
+      else
+        return rule.update(param, grad, s[0], s[1]);
+    });
+  } else if constexpr (kOp == Opcode::AdaGrad) {
+    const auto rule = device::adagrad_rule<C>(lr, step, constant(0), constant(1), constant(2));
+    body([rule](C param, C grad, C* s) { return rule.update(param, grad, s[0]); });
+  } else if constexpr (kOp == Opcode::RmsProp) {
+    const device::RmsPropRule<C> rule{lr, constant(0), constant(1), constant(2), constant(3)};
+    body([rule](C param, C grad, C* s) { return rule.update(param, grad, s[0], s[1]); });
+  } else if constexpr (kOp == Opcode::Nag) {
+    const device::NagRule<C> rule{lr, constant(0), constant(1)};
+    body([rule](C param, C grad, C* s) { return rule.update(param, grad, s[0]); });
+  } else {
+    const auto rule = device::lion_rule<C>(lr, constant(0), constant(1), constant(2));
+    body([rule](C param, C grad, C* s) { return rule.update(param, grad, s[0]); });
+  }
+}
+
+template <Opcode kOp, class P>
+__global__ void optimizer(const __grid_constant__ OptimizerArgs args) {
+  TAPE_KERNEL_BEGIN(args);
+  using C = ComputeType<P>;
+  with_rule<kOp, C>(args, [&](const auto& update) {
+    P* const param = static_cast<P*>(args.param);
+    C* const master = static_cast<C*>(args.master);
+    for (uint64_t i = first_element(); i < args.elements; i += element_step()) {
+      C own[3] = {};
+#pragma unroll
+      for (int k = 0; k < 3; ++k)
+        if (args.state[k] != nullptr) own[k] = static_cast<const C*>(args.state[k])[i];
+      const C grad = load_wide<P>(args.grad, static_cast<int64_t>(i), args.wide_grad != 0);
+      const C value = update(master != nullptr ? master[i] : static_cast<C>(param[i]), grad, own);
+#pragma unroll
+      for (int k = 0; k < 3; ++k)
+        if (args.state[k] != nullptr) static_cast<C*>(args.state[k])[i] = own[k];
+      if (master != nullptr) master[i] = value;
+      const P rounded = static_cast<P>(value);
+      param[i] = rounded;
+      if (args.low != nullptr) store_low(args.low, args.low_dtype, i, rounded);
+    }
+  });
+}
+
+template <class T>
+__global__ void clip_value(const __grid_constant__ ClipArgs args) {
+  TAPE_KERNEL_BEGIN(args);
+  T* const x = static_cast<T*>(args.x);
+  const auto limit = static_cast<ComputeType<T>>(args.limit);
+  for (uint64_t i = first_element(); i < args.elements; i += element_step())
+    x[i] = static_cast<T>(device::Clip::apply(load(x[i]), -limit, limit));
+}
+
+template <class T>
+__global__ void clip_scale(const __grid_constant__ ClipArgs args) {
+  TAPE_KERNEL_BEGIN(args);
+  using C = ComputeType<T>;
+  const double wide = args.wide != 0 ? *static_cast<const double*>(args.scale)
+                                     : static_cast<double>(*static_cast<const float*>(args.scale));
+  if (wide < 0) return;  // the norm does not exceed the limit
+  const C scale = static_cast<C>(wide);
+  T* const x = static_cast<T*>(args.x);
+  for (uint64_t i = first_element(); i < args.elements; i += element_step()) x[i] = static_cast<T>(load(x[i]) * scale);
+}
+
+/// The sums by halves, the root, and the scale: -1 where nothing is clipped.
+template <class N>
+__device__ void clip_norm_in(const ClipNormArgs& args, N* values) {
+  const auto* const sums = static_cast<const uint64_t*>(args.sums);
+  for (int64_t i = 0; i < args.tensors; ++i) {
+    const bool f64 = (args.f64[i / 64] >> (i % 64) & 1u) != 0;
+    values[i] = f64 ? static_cast<N>(*reinterpret_cast<const double*>(sums + i))
+                    : static_cast<N>(*reinterpret_cast<const float*>(sums + i));
+  }
+  for (int64_t n = args.tensors; n > 1; n = (n + 1) / 2)
+    for (int64_t j = 0; j + (n + 1) / 2 < n; ++j) values[j] = values[j] + values[j + (n + 1) / 2];
+  const N norm = args.tensors == 0 ? N{} : static_cast<N>(::sqrt(values[0]));
+  store_low(args.norm, args.dtype, 0, norm);
+  const N limit = static_cast<N>(args.limit);
+  N scale = device::is_finite(norm) ? limit / norm : static_cast<N>(device::bits_as<double>(0x7FF8000000000000ull));
+  if (norm <= limit) scale = N{-1};
+  *static_cast<N*>(args.scale) = scale;
+}
+__global__ void clip_norm(const __grid_constant__ ClipNormArgs args) {
+  TAPE_KERNEL_BEGIN(args);
+  __shared__ double values[256];
+  if (args.wide != 0)
+    clip_norm_in<double>(args, values);
+  else
+    clip_norm_in<float>(args, reinterpret_cast<float*>(values));
+}
+
+template <Opcode kOp>
+const void* kernel_of(DType param) {
+  return dispatch_float(param, [](auto type) { return address_of(&optimizer<kOp, typename decltype(type)::type>); });
+}
+
+}  // namespace
+
+const void* optimizer_kernel(Opcode op, DType param) {
+  switch (op) {
+#define TAPE_RULE(Name) \
+  case Opcode::Name:    \
+    return kernel_of<Opcode::Name>(param);
+    TAPE_RULE(Sgd)
+    TAPE_RULE(Adam)
+    TAPE_RULE(AdamW)
+    TAPE_RULE(AmsGrad)
+    TAPE_RULE(AdaGrad)
+    TAPE_RULE(RmsProp)
+    TAPE_RULE(Nag)
+    TAPE_RULE(Lion)
+#undef TAPE_RULE
+    default:
+      return nullptr;
+  }
+}
+const void* clip_value_kernel(DType dtype) {
+  return dispatch_float(dtype, [](auto type) { return address_of(&clip_value<typename decltype(type)::type>); });
+}
+const void* clip_scale_kernel(DType dtype) {
+  return dispatch_float(dtype, [](auto type) { return address_of(&clip_scale<typename decltype(type)::type>); });
+}
+const void* clip_norm_kernel() {
+  return address_of(&clip_norm);
+}
+
+}  // namespace tape::cuda

@@ -1,0 +1,92 @@
+// Launch records: what a kernel family leaves behind, once, in prepare. Stream mode walks the list with
+// cudaLaunchKernelExC; nothing else in the repository calls a launch API.
+#pragma once
+
+#include <cstring>
+#include <type_traits>
+#include <vector>
+
+#include "cuda_backend/call.h"
+#include "cuda_backend/kernels/arguments.h"
+
+namespace tape::cuda {
+
+struct Launch {
+  const void* kernel = nullptr;
+  uint32_t grid[3] = {1, 1, 1};
+  uint32_t block[2] = {256, 1};
+  uint32_t arguments = 0;  // offset of the packed struct in LaunchList::bytes
+  uint32_t pointers = 0;   // its first words are addresses
+  uint32_t command = 0;
+  int32_t rows_at = -1;  // LOAD: offset of the stream's row count in the struct, patched at the start of a run
+  uint32_t stream = 0;
+};
+
+/// The launches of a plan, or of the command at hand.
+class LaunchList {
+ public:
+  struct Shape {
+    uint64_t x = 1, y = 1, z = 1;
+    uint32_t block_x = 256, block_y = 1;
+  };
+
+  void begin(const Call& call) {
+    call_ = &call;
+    scratch_ = 0;
+  }
+  [[nodiscard]] uint64_t scratch_bytes() const { return scratch_; }
+
+  /// Takes scratch of the command; a symbolic address.
+  template <class T = void>
+  [[nodiscard]] T* scratch(uint64_t bytes) {
+    const uint64_t at = scratch_;
+    scratch_ = (at + std::max<uint64_t>(bytes, 1) + 255) / 256 * 256;
+    return reinterpret_cast<T*>(make_address(kScratch, at));
+  }
+  [[nodiscard]] Fault* fault() const { return reinterpret_cast<Fault*>(make_address(kFault, 0)); }
+
+  /// `pointers`: how many of the first words of args are addresses; the first is the guard, filled in here.
+  template <class Args>
+  Launch& add(const void* kernel, Shape shape, Args args, unsigned pointers) {
+    static_assert(std::is_trivially_copyable_v<Args> && sizeof(Args) <= 4000);
+    if constexpr (requires { args.guard; }) args.guard = call_->guarded ? fault() : nullptr;
+    return append(kernel, shape, &args, sizeof args, pointers);
+  }
+  /// For one thread an element, several where there are many.
+  [[nodiscard]] static Shape over(uint64_t elements) {
+    Shape shape;
+    shape.x = std::clamp<uint64_t>((elements + 255) / 256, 1, 132 * 16);
+    return shape;
+  }
+
+  std::vector<Launch> launches;
+  std::vector<uint64_t> bytes;  // packed arguments, each on a word
+
+ private:
+  Launch& append(const void* kernel, const Shape& shape, const void* args, size_t size, unsigned pointers);
+
+  const Call* call_ = nullptr;
+  uint64_t scratch_ = 0;
+};
+
+/// Lowers a command: checks first, then what writes. Throws Error(Unavailable) for what has no kernel yet.
+void lower(const Call& call, LaunchList& list);
+
+// The families, each in a file of its own; false: not a row of the family.
+bool lower_elementwise(const Call& call, LaunchList& list);
+bool lower_move(const Call& call, LaunchList& list);
+bool lower_reduce(const Call& call, LaunchList& list);
+bool lower_rows(const Call& call, LaunchList& list);
+bool lower_matmul(const Call& call, LaunchList& list);
+bool lower_random(const Call& call, LaunchList& list);
+bool lower_optimizer(const Call& call, LaunchList& list);
+bool lower_index(const Call& call, LaunchList& list);
+bool lower_control(const Call& call, LaunchList& list);
+
+/// What a row cannot do on the card.
+[[noreturn]] void no_kernel(const Call& call, const char* detail = "");
+
+/// The collapsed nest of operands[0] and its sources; operands[0] gives the shape. At most 4.
+[[nodiscard]] Nest make_nest(std::span<const View* const> operands);
+
+}  // namespace tape::cuda

@@ -1,0 +1,74 @@
+// The list of families, and what they share.
+#include <fmt/format.h>
+
+#include <limits>
+
+#include "cuda_backend/launch.h"
+#include "vm/error.h"
+
+namespace tape::cuda {
+
+Launch& LaunchList::append(const void* kernel, const Shape& shape, const void* args, size_t size, unsigned pointers) {
+  if (kernel == nullptr) no_kernel(*call_, " of this dtype");
+  constexpr uint64_t kMaxX = std::numeric_limits<int32_t>::max();
+  if (shape.x > kMaxX || shape.y > 65'535 || shape.z > 65'535) no_kernel(*call_, " of this size");
+  Launch launch;
+  launch.kernel = kernel;
+  launch.grid[0] = static_cast<uint32_t>(shape.x);
+  launch.grid[1] = static_cast<uint32_t>(shape.y);
+  launch.grid[2] = static_cast<uint32_t>(shape.z);
+  launch.block[0] = shape.block_x;
+  launch.block[1] = shape.block_y;
+  launch.arguments = static_cast<uint32_t>(bytes.size() * 8);
+  launch.pointers = pointers;
+  launch.command = static_cast<uint32_t>(call_->index);
+  bytes.resize(bytes.size() + (size + 7) / 8);
+  std::memcpy(reinterpret_cast<std::byte*>(bytes.data()) + launch.arguments, args, size);
+  launches.push_back(launch);
+  return launches.back();
+}
+
+void no_kernel(const Call& call, const char* detail) {
+  throw Error(Code::Unavailable, fmt::format("no CUDA kernel for {}{} yet", call.command.op->mnemonic, detail));
+}
+
+void lower(const Call& call, LaunchList& list) {
+  list.begin(call);
+  for (const auto family : {&lower_elementwise, &lower_move, &lower_reduce, &lower_rows, &lower_matmul, &lower_random,
+                            &lower_optimizer, &lower_index, &lower_control})
+    if (family(call, list)) return;
+  no_kernel(call);
+}
+
+Nest make_nest(std::span<const View* const> operands) {
+  const tape::Shape& shape = operands[0]->shape;
+  Nest nest;
+  nest.elements = static_cast<uint64_t>(operands[0]->elements);
+  nest.wide = nest.elements >= uint64_t{1} << 31 ? 1 : 0;
+  for (int i = 0; i < shape.rank(); ++i) {
+    if (shape[i] == 1) continue;
+    int64_t stride[4] = {};
+    for (size_t k = 0; k < operands.size(); ++k) {
+      const int own = i - (shape.rank() - operands[k]->shape.rank());
+      if (own >= 0 && operands[k]->shape[own] != 1) stride[k] = operands[k]->strides[static_cast<size_t>(own)];
+    }
+    // Neighbours that step as one are one.
+    bool merged = nest.rank != 0;
+    for (size_t k = 0; k < operands.size() && merged; ++k)
+      merged = nest.stride[k][nest.rank - 1] == stride[k] * shape[i];
+    if (!merged) ++nest.rank;
+    const uint32_t axis = nest.rank - 1;
+    nest.size[axis] = merged ? nest.size[axis] * shape[i] : shape[i];
+    for (size_t k = 0; k < operands.size(); ++k) nest.stride[k][axis] = stride[k];
+  }
+  if (nest.rank == 0) {
+    nest.rank = 1;
+    nest.size[0] = 1;
+  }
+  if (nest.wide == 0 && nest.elements != 0)
+    for (uint32_t axis = 0; axis < nest.rank; ++axis)
+      nest.by[axis] = Divider(static_cast<uint32_t>(nest.size[axis]));
+  return nest;
+}
+
+}  // namespace tape::cuda

@@ -1,0 +1,14 @@
+// Reduction passes that other families use too.
+#pragma once
+
+#include "cuda_backend/kernels/reduce.h"
+#include "cuda_backend/launch.h"
+
+namespace tape::cuda {
+
+/// One pass of dtype `dtype`; args has all but leaves and partial. `last_axis`: lanes and slots, else rows.
+void reduce_pass(Take take, DType dtype, bool last_axis, ReduceArgs args, LaunchList& list);
+/// Combines args.leaves values of every output.
+void fold_pass(Take take, DType dtype, const ReduceArgs& args, LaunchList& list);
+
+}  // namespace tape::cuda
