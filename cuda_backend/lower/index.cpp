@@ -1,0 +1,207 @@
+// Rows with indices, the checks of ASSERT_*, LOAD. A check of all indices comes before anything is written.
+#include "cuda_backend/kernels/index.h"
+
+#include "cuda_backend/boundary.h"
+#include "cuda_backend/launch.h"
+
+namespace tape::cuda {
+namespace {
+
+CheckArgs check_of(const Call& call, LaunchList& list, uint32_t kind, size_t position, uint64_t elements) {
+  CheckArgs args{};
+  args.fault = list.fault();
+  args.elements = elements;
+  args.site = {call.index, kind, static_cast<int32_t>(position)};
+  return args;
+}
+
+IndexArgs geometry(const Call& call, const tape::Shape& indexed, int axis, const View& idx) {
+  IndexArgs args{};
+  args.outer = args.inner = 1;
+  for (int i = 0; i < axis; ++i) args.outer *= indexed[i];
+  for (int i = axis + 1; i < indexed.rank(); ++i) args.inner *= indexed[i];
+  args.n = indexed[axis];
+  args.count = idx.elements;
+  args.bounds = static_cast<uint32_t>(call.command.attr_int("oob"));
+  args.wide = idx.dtype == DType::I64 ? 1 : 0;
+  args.idx = idx.pointer();
+  return args;
+}
+
+int axis_of(const Call& call, int rank) {
+  const int64_t axis = call.command.attr_int("axis");
+  return static_cast<int>(axis < 0 ? axis + rank : axis);
+}
+
+/// Over n = 0 there is nothing to clip to.
+void check_indices(const Call& call, const View& idx, size_t operand, const IndexArgs& at, LaunchList& list) {
+  const auto bounds = static_cast<Bounds>(at.bounds);
+  if (idx.elements == 0 || bounds == Bounds::Zero || (bounds == Bounds::Clip && at.n > 0)) return;
+  CheckArgs args =
+      check_of(call, list, TAPE_CUDA_INDEX, call.command.ends[operand - 1], static_cast<uint64_t>(idx.elements));
+  args.a = idx.pointer();
+  args.n = at.n;
+  args.wide = at.wide;
+  list.add(check_index_kernel(), LaunchList::over(args.elements), args, kCheckPointers);
+}
+
+/// dst by elements: GATHER, TAKE_ALONG, ONE_HOT.
+void take(const Call& call, LaunchList& list) {
+  const View& dst = call.operand(0);
+  const bool one_hot = call.opcode() == Opcode::OneHot;
+  const size_t operand = one_hot ? 1 : 2;
+  const View& idx = call.operand(operand);
+  const View& indexed = one_hot ? dst : call.operand(1);
+  const int axis = one_hot ? dst.shape.rank() - 1 : axis_of(call, indexed.shape.rank());
+  IndexArgs args = geometry(call, indexed.shape, axis, idx);
+  if (call.opcode() == Opcode::TakeAlong) args.taken = idx.shape[axis];
+  check_indices(call, idx, operand, args, list);
+  if (dst.elements == 0) return;
+  args.dst = dst.pointer();
+  if (!one_hot) args.src = indexed.pointer();
+  const void* const kernel = one_hot                               ? one_hot_kernel(dst.dtype)
+                             : call.opcode() == Opcode::TakeAlong ? take_along_kernel(dst.dtype)
+                                                                  : gather_kernel(dst.dtype);
+  list.add(kernel, LaunchList::over(static_cast<uint64_t>(dst.elements)), args, kIndexPointers);
+}
+
+/// dst by columns, indices in rising order: SCATTER, SCATTER_ADD, TAKE_ALONG_GRAD.
+void update(const Call& call, LaunchList& list) {
+  const View &dst = call.operand(0), &idx = call.operand(1);
+  const int axis = axis_of(call, dst.shape.rank());
+  IndexArgs args = geometry(call, dst.shape, axis, idx);
+  const bool along = call.opcode() == Opcode::TakeAlongGrad, adds = call.opcode() != Opcode::Scatter;
+  if (along) args.taken = idx.shape[axis];
+  check_indices(call, idx, 1, args, list);
+  if (dst.elements == 0 || args.count == 0) return;
+  args.dst = dst.pointer();
+  args.src = call.operand(2).pointer();
+  const bool half = adds && is_half(dst.dtype);
+  const auto all = LaunchList::over(static_cast<uint64_t>(dst.elements));
+  if (half) {
+    args.sum = list.scratch<float>(static_cast<uint64_t>(dst.elements) * 4);
+    list.add(widen_kernel(dst.dtype), all, args, kIndexPointers);
+  }
+  const void* const kernel = along  ? take_along_grad_kernel(dst.dtype)
+                             : adds ? scatter_add_kernel(dst.dtype)
+                                    : scatter_kernel(dst.dtype);
+  list.add(kernel, LaunchList::over(static_cast<uint64_t>(args.outer * args.inner)), args, kIndexPointers);
+  if (half) list.add(narrow_kernel(dst.dtype), all, args, kIndexPointers);
+}
+
+void assert_finite(const Call& call, LaunchList& list) {
+  for (size_t i = 0; i < call.operands.size(); ++i) {
+    const View& view = call.operands[i];
+    if (view.elements == 0) continue;
+    CheckArgs args = check_of(call, list, TAPE_CUDA_NOT_FINITE, i, static_cast<uint64_t>(view.elements));
+    args.a = view.pointer();
+    list.add(check_finite_kernel(view.dtype), LaunchList::over(args.elements), args, kCheckPointers);
+  }
+}
+
+void assert_pair(const Call& call, LaunchList& list, bool close) {
+  const View& a = call.operand(0);
+  if (a.elements == 0) return;
+  CheckArgs args = check_of(call, list, close ? TAPE_CUDA_NOT_CLOSE : TAPE_CUDA_NOT_EQUAL, 0,
+                            static_cast<uint64_t>(a.elements));
+  args.a = a.pointer();
+  args.b = call.operand(1).pointer();
+  if (!close) {
+    list.add(check_equal_kernel(a.dtype), LaunchList::over(args.elements), args, kCheckPointers);
+    return;
+  }
+  const auto tolerance = [&](const char* name) {
+    const double value = call.command.attr_float(name);
+    return is_float(a.dtype) ? round_to_compute(value, a.dtype) : value;
+  };
+  args.atol = tolerance("atol");
+  args.rtol = tolerance("rtol");
+  list.add(check_close_kernel(a.dtype), LaunchList::Shape{}, args, kCheckPointers);
+}
+
+void load(const Call& call, LaunchList& list) {
+  const int64_t rows = call.command.attr_int("rows");
+  const AttrValue* const seed = call.command.attr_if_present("shuffle_seed");
+  const uint32_t pad = call.command.attr_int("end") == 1 ? 1 : 0;
+  const auto cursor = reinterpret_cast<int64_t*>(make_address(kTensors + call.cursor, 0));
+  const auto of_stream = [&](Launch& launch, size_t rows_at) {
+    launch.rows_at = static_cast<int32_t>(rows_at);
+    launch.stream = call.stream;
+  };
+  CursorArgs move{};
+  move.fault = list.fault();
+  move.cursor = cursor;
+  move.rows = rows;
+  move.pad = pad;
+  move.site = {call.index, TAPE_CUDA_CURSOR, -1};
+  LaunchList::Shape one;
+  one.block_x = 1;
+  of_stream(list.add(check_cursor_kernel(), one, move, kCursorPointers), offsetof(CursorArgs, stream_rows));
+  const auto destinations = call.list(0);
+  for (size_t i = 0; i < destinations.size(); ++i) {
+    const View& dst = destinations[i];
+    if (dst.elements == 0) continue;
+    LoadArgs args{};
+    args.dst = dst.pointer();
+    args.column = reinterpret_cast<const void*>(make_address(kColumns, i));
+    args.cursor = cursor;
+    args.rows = rows;
+    args.row_bytes = dst.elements / rows * static_cast<int64_t>(size_of(dst.dtype));
+    args.seed = seed != nullptr ? seed->i : 0;
+    args.pad = pad;
+    args.shuffle = seed != nullptr ? 1 : 0;
+    LaunchList::Shape shape;
+    shape.x = static_cast<uint64_t>(rows);
+    of_stream(list.add(load_kernel(), shape, args, kLoadPointers), offsetof(LoadArgs, stream_rows));
+  }
+  move.valid = call.operand(2).pointer<int64_t>();
+  of_stream(list.add(move_cursor_kernel(), one, move, kCursorPointers), offsetof(CursorArgs, stream_rows));
+}
+
+}  // namespace
+
+bool lower_index(const Call& call, LaunchList& list) {
+  switch (call.opcode()) {
+    case Opcode::Gather:
+    case Opcode::TakeAlong:
+    case Opcode::OneHot:
+      take(call, list);
+      return true;
+    case Opcode::Scatter:
+    case Opcode::ScatterAdd:
+    case Opcode::TakeAlongGrad:
+      update(call, list);
+      return true;
+    default:
+      return false;
+  }
+}
+
+bool lower_control(const Call& call, LaunchList& list) {
+  switch (call.opcode()) {
+    case Opcode::AssertFinite:
+      assert_finite(call, list);
+      return true;
+    case Opcode::AssertEqual:
+      assert_pair(call, list, false);
+      return true;
+    case Opcode::AssertClose:
+      assert_pair(call, list, true);
+      return true;
+    case Opcode::Load:
+      load(call, list);
+      return true;
+    case Opcode::Nop:
+    case Opcode::Call:
+    case Opcode::Repeat:
+    case Opcode::While:
+    case Opcode::End:
+    case Opcode::Store:  // STORE and TRACE hand values over on the host
+    case Opcode::Trace:
+      return true;
+    default:
+      return false;
+  }
+}
+
+}  // namespace tape::cuda

@@ -1,0 +1,252 @@
+// Softmaxes, norms by rows, cross-entropy and losses of two tensors.
+#include "cuda_backend/boundary.h"
+#include "cuda_backend/kernels/rows.h"
+#include "cuda_backend/lower/reduce.h"
+
+namespace tape::cuda {
+namespace {
+
+constexpr int64_t kMaxRow = 512 * 65'536;   // elements of a row that one team reduces
+constexpr int64_t kMaxColumn = 64 * 1'024;  // rows of another axis
+
+struct Teams {
+  Team team;
+  LaunchList::Shape shape;
+};
+/// The team for `rows` rows of `size` elements.
+Teams teams_for(const Call& call, DType dtype, int64_t rows, int64_t size, int64_t inner) {
+  Teams result{};
+  if (inner > 1) {
+    if (size > kMaxColumn) no_kernel(call, " of so long an axis");
+    result.team = Team::Column;
+    result.shape.x = static_cast<uint64_t>(rows * ((inner + 31) / 32));
+    result.shape.block_x = result.shape.block_y = 32;
+    return result;
+  }
+  if (size > kMaxRow) no_kernel(call, " of so long a row");
+  const bool warp = size <= static_cast<int64_t>(32 * 16 / size_of(dtype));
+  result.team = warp ? Team::Warp : Team::Block;
+  result.shape.x = static_cast<uint64_t>(warp ? (rows + kRowsOfBlock - 1) / kRowsOfBlock : rows);
+  return result;
+}
+
+bool wide(const View& view, DType source) {
+  return view.dtype == DType::F32 && is_half(source);
+}
+
+void softmax(const Call& call, LaunchList& list) {
+  const View& source = call.operand(1);
+  const bool gradient = call.opcode() == Opcode::SoftmaxGrad || call.opcode() == Opcode::LogSoftmaxGrad;
+  int64_t axis = call.command.attr_int("axis");
+  if (axis < 0) axis += source.shape.rank();
+  RowArgs args{};
+  args.outer = args.size = args.inner = 1;
+  for (int i = 0; i < source.shape.rank(); ++i)
+    (i < axis ? args.outer : i == axis ? args.size : args.inner) *= source.shape[i];
+  if (source.elements == 0) return;
+  args.dst = call.operand(0).pointer();
+  args.src = source.pointer();
+  if (gradient) args.g = call.operand(2).pointer();
+  args.wide = wide(call.operand(0), source.dtype) ? 1 : 0;
+  args.accumulate = call.accumulate ? 1 : 0;
+  const Teams teams = teams_for(call, source.dtype, args.outer, args.size, args.inner);
+  list.add(softmax_kernel(call.opcode(), source.dtype, teams.team), teams.shape, args, kRowPointers);
+}
+
+/// Operand numbers of a norm, -1 for none.
+struct Places {
+  int weight, bias, mean, rstd;
+};
+
+void norm(const Call& call, LaunchList& list, const Places& at, bool groups, bool gradient) {
+  const View& source = call.operand(1);
+  const auto optional = [&](int place) -> void* {
+    return place < 0 ? nullptr : call.operand(static_cast<size_t>(place)).pointer();
+  };
+  RowArgs args{};
+  args.outer = args.size = 1;
+  args.inner = args.weights = args.run = 1;
+  if (groups) {
+    const int64_t count = call.command.attr_int("groups");
+    for (int i = 2; i < source.shape.rank(); ++i) args.run *= source.shape[i];
+    args.outer = source.shape[0] * count;
+    args.size = source.shape[1] / count * args.run;
+    args.weights = count;
+  } else {
+    const int64_t given = call.command.attr_int("axis");
+    for (int i = 0; i < source.shape.rank(); ++i)
+      (i < (given < 0 ? given + source.shape.rank() : given) ? args.outer : args.size) *= source.shape[i];
+  }
+  if (args.outer == 0) return;
+  args.dst = call.operand(0).pointer();
+  args.src = source.pointer();
+  if (gradient) args.g = call.operand(2).pointer();
+  args.weight = optional(at.weight);
+  args.bias = optional(at.bias);
+  args.mean = optional(at.mean);
+  args.rstd = optional(at.rstd);
+  args.run = std::max<int64_t>(args.run, 1);
+  args.eps = round_to_compute(call.command.attr_float("eps"), source.dtype);
+  args.wide = wide(call.operand(gradient ? 2 : 0), source.dtype) ? 1 : 0;
+  const int affine = args.weight != nullptr ? at.weight : at.bias;
+  if (affine >= 0) args.weight_wide = wide(call.operand(static_cast<size_t>(affine)), source.dtype) ? 1 : 0;
+  args.centred = at.mean >= 0 ? 1 : 0;
+  args.known = args.rstd != nullptr && (args.mean != nullptr || at.mean < 0) ? 1 : 0;
+  args.accumulate = call.accumulate ? 1 : 0;
+  const Teams teams = teams_for(call, source.dtype, args.outer, args.size, 1);
+  list.add(norm_kernel(gradient, source.dtype, teams.team), teams.shape, args, kRowPointers);
+}
+
+void cross_entropy(const Call& call, LaunchList& list) {
+  const Opcode op = call.opcode();
+  const bool gradient = op == Opcode::CrossEntropyGrad || op == Opcode::NllLossGrad;
+  const bool nll = op == Opcode::NllLoss || op == Opcode::NllLossGrad;
+  const bool no_logits = op == Opcode::NllLossGrad;
+  const View &dst = call.operand(0), &labels = call.operand(no_logits ? 1 : 2);
+  const View& logits = call.operand(no_logits ? 0 : 1);
+  const DType source = logits.dtype;
+  CrossEntropyArgs args{};
+  args.rows = labels.elements;
+  args.classes = logits.shape[logits.shape.rank() - 1];
+  args.ignore = call.command.attr_int("ignore_index");
+  args.reduction = static_cast<uint32_t>(call.command.attr_int("reduction"));
+  args.wide_index = labels.dtype == DType::I64 ? 1 : 0;
+  args.smoothing = nll ? 0 : round_to_compute(call.command.attr_float("label_smoothing"), source);
+  args.accumulate = call.accumulate ? 1 : 0;
+
+  LabelArgs check{};
+  check.fault = list.fault();
+  check.labels = labels.pointer();
+  check.counted = list.scratch<int64_t>(8);
+  check.rows = args.rows;
+  check.classes = args.classes;
+  check.ignore = args.ignore;
+  check.wide = args.wide_index;
+  check.site = {call.index, TAPE_CUDA_LABEL,
+                static_cast<int32_t>(call.command.ends[(no_logits ? 1 : 2) - 1])};
+  list.add(label_kernel(), LaunchList::Shape{}, check, kLabelPointers);
+
+  args.counted = check.counted;
+  args.dst = dst.pointer();
+  args.logits = no_logits ? nullptr : logits.pointer();
+  args.labels = labels.pointer();
+  const bool sums = !gradient && args.reduction != 2;
+  if (gradient) {
+    const View& g = call.operand(no_logits ? 2 : 3);
+    args.g = g.pointer();
+    args.wide = wide(g, source) ? 1 : 0;
+  } else {
+    args.wide = wide(dst, source) ? 1 : 0;
+    if (!nll) args.lse = call.operand(3).pointer();
+    if (sums) args.losses = list.scratch(static_cast<uint64_t>(args.rows) * size_of(compute_of(source)));
+  }
+  if (args.rows != 0 && (args.classes != 0 || !gradient)) {
+    const Teams teams = nll ? Teams{Team::Warp, LaunchList::over(static_cast<uint64_t>(
+                                                    no_logits ? args.rows * args.classes : args.rows))}
+                            : teams_for(call, source, args.rows, args.classes, 1);
+    list.add(cross_entropy_kernel(op, source, teams.team), teams.shape, args, kCrossEntropyPointers);
+  }
+  if (!sums) return;
+  if (args.rows > kMaxRow) no_kernel(call, " of so many rows");
+  LossSumArgs sum{};
+  sum.dst = dst.pointer();
+  sum.losses = args.losses;
+  sum.counted = args.counted;
+  sum.rows = args.rows;
+  sum.mean = args.reduction == 0 ? 1 : 0;
+  sum.wide = args.wide;
+  list.add(loss_sum_kernel(source), LaunchList::Shape{}, sum, kLossSumPointers);
+}
+
+void pair(const Call& call, LaunchList& list, bool gradient) {
+  const View &dst = call.operand(0), &a = call.operand(1);
+  const bool huber = call.command.op->attribute("delta") >= 0;
+  PairArgs args{};
+  args.dst = dst.pointer();
+  args.a = a.pointer();
+  args.b = call.operand(2).pointer();
+  args.elements = static_cast<uint64_t>(a.elements);
+  args.delta = huber ? round_to_compute(call.command.attr_float("delta"), a.dtype) : 0;
+  args.reduction = static_cast<uint32_t>(call.command.attr_int("reduction"));
+  args.accumulate = call.accumulate ? 1 : 0;
+  args.wide = wide(gradient ? call.operand(3) : dst, a.dtype) ? 1 : 0;
+  if (gradient) args.g = call.operand(3).pointer();
+  if (gradient || args.reduction == 2) {
+    if (args.elements == 0) return;
+    list.add(gradient ? pair_grad_kernel(call.opcode(), a.dtype) : pair_value_kernel(call.opcode(), a.dtype),
+             LaunchList::over(args.elements), args, kPairPointers);
+    return;
+  }
+  ReduceArgs sum{};
+  sum.dst = args.dst;
+  sum.src = args.a;
+  sum.second = args.b;
+  sum.outer = sum.inner = 1;
+  sum.size = a.elements;
+  sum.leaves = std::max<int64_t>(1, (a.elements + 65'535) / 65'536);
+  sum.finish = static_cast<uint32_t>(args.reduction == 0 ? Finish::Mean : Finish::Store);
+  sum.dst_dtype = static_cast<uint32_t>(dst.dtype);
+  sum.divisor = static_cast<double>(a.elements);
+  sum.parameter = args.delta;
+  sum.empty = a.elements == 0 ? 1 : 0;
+  if (sum.leaves > 1) sum.partial = list.scratch(static_cast<uint64_t>(sum.leaves) * size_of(compute_of(a.dtype)));
+  LaunchList::Shape shape;
+  shape.y = static_cast<uint64_t>(sum.leaves);
+  list.add(pair_sum_kernel(call.opcode(), a.dtype), shape, sum, kReducePointers);
+  if (sum.leaves > 1) fold_pass(Take::Sum, a.dtype, sum, list);
+}
+
+}  // namespace
+
+bool lower_rows(const Call& call, LaunchList& list) {
+  switch (call.opcode()) {
+    case Opcode::Softmax:
+    case Opcode::LogSoftmax:
+    case Opcode::SoftmaxGrad:
+    case Opcode::LogSoftmaxGrad:
+      softmax(call, list);
+      return true;
+    case Opcode::LayerNorm:
+      norm(call, list, {2, 3, 4, 5}, false, false);
+      return true;
+    case Opcode::RmsNorm:
+      norm(call, list, {2, -1, -1, 3}, false, false);
+      return true;
+    case Opcode::GroupNorm:
+      norm(call, list, {2, 3, 4, 5}, true, false);
+      return true;
+    case Opcode::LayerNormGrad:
+      norm(call, list, {3, -1, 4, 5}, false, true);
+      return true;
+    case Opcode::RmsNormGrad:
+      norm(call, list, {3, -1, -1, 4}, false, true);
+      return true;
+    case Opcode::GroupNormGrad:
+      norm(call, list, {3, -1, 4, 5}, true, true);
+      return true;
+    case Opcode::CrossEntropy:
+    case Opcode::CrossEntropyGrad:
+    case Opcode::NllLoss:
+    case Opcode::NllLossGrad:
+      cross_entropy(call, list);
+      return true;
+    case Opcode::MseLoss:
+    case Opcode::MaeLoss:
+    case Opcode::BceLoss:
+    case Opcode::BceLogitsLoss:
+    case Opcode::HuberLoss:
+      pair(call, list, false);
+      return true;
+    case Opcode::MseLossGrad:
+    case Opcode::MaeLossGrad:
+    case Opcode::BceLossGrad:
+    case Opcode::BceLogitsLossGrad:
+    case Opcode::HuberLossGrad:
+      pair(call, list, true);
+      return true;
+    default:
+      return false;
+  }
+}
+
+}  // namespace tape::cuda
