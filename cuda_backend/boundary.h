@@ -8,7 +8,7 @@
 extern "C" {
 
 #define TAPE_CUDA_BOUNDARY_VERSION 1u
-#define TAPE_CUDA_ENTRY "tape_cuda_plugin"
+#define TAPE_CUDA_ENTRY "tape_cuda_plugin_v1"
 
 struct tape_cuda_backend;
 struct tape_cuda_executable;
@@ -128,6 +128,6 @@ struct tape_cuda_plugin {
   void (*synchronize)(tape_cuda_backend*, tape_cuda_error* error);
 };
 
-/// The only symbol of the plugin: `const tape_cuda_plugin* tape_cuda_plugin()`.
+/// The only symbol of the plugin: `const tape_cuda_plugin* tape_cuda_plugin_v1()`.
 typedef const tape_cuda_plugin* (*tape_cuda_entry)();
 }

@@ -5,13 +5,12 @@
 #include <fmt/format.h>
 
 #include "cpu_reference/cpu_backend.h"
+#include "embed/cuda_plugin.h"
 #include "vm/diagnostics.h"
 #include "vm/error.h"
 
 namespace tape {
 namespace {
-
-constexpr const char* kNoCuda = "this build has no CUDA backend";
 
 std::unique_ptr<Backend> open_cpu(const BackendOptions& options, bool oracle) {
   CpuOptions cpu;
@@ -21,12 +20,28 @@ std::unique_ptr<Backend> open_cpu(const BackendOptions& options, bool oracle) {
   return make_cpu_backend(cpu);
 }
 
+std::unique_ptr<Backend> open_cuda() {
+  try {
+    return open_cuda_backend();
+  } catch (const Error& error) {
+    throw Error(error.code(), fmt::format("backend cuda: {}", error.what()));
+  }
+}
+
+DeviceReport report_cuda() {
+  try {
+    return {"cuda", true, describe_cuda(), ""};
+  } catch (const Error& error) {
+    return {"cuda", false, "", error.what()};
+  }
+}
+
 }  // namespace
 
 std::unique_ptr<Backend> open_backend(const std::string& name, const BackendOptions& options) {
   if (name == "auto" || name == "cpu") return open_cpu(options, false);
   if (name == "cpu64") return open_cpu(options, true);
-  if (name == "cuda") throw Error(Code::Unavailable, fmt::format("backend cuda: {}", kNoCuda));
+  if (name == "cuda") return open_cuda();
   const std::string near = nearest(name, {"auto", "cpu", "cpu64", "cuda"});
   throw Error(Code::Usage, fmt::format("no backend `{}`: auto, cpu, cpu64 or cuda{}", name,
                                        near.empty() ? "" : fmt::format("; did you mean `{}`?", near)));
@@ -36,7 +51,7 @@ std::vector<DeviceReport> list_devices() {
   const std::string processor = describe_cpu();
   return {{"cpu", true, processor, ""},
           {"cpu64", true, processor + ", every float as f64", ""},
-          {"cuda", false, "", kNoCuda}};
+          report_cuda()};
 }
 
 }  // namespace tape

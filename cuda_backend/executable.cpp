@@ -1,0 +1,317 @@
+// Lowering a plan and walking its launches on the Machine's own stream. One stream plays everything in command order,
+// so the first check that finds something is the first fault of the tape; what outlives the run looks at the record.
+#include "cuda_backend/executable.h"
+
+#include <cstddef>
+
+#include "vm/error.h"
+
+namespace tape::cuda {
+namespace {
+
+constexpr uint64_t kPinnedValue = (sizeof(Fault) + 63) / 64 * 64;
+
+bool can_fault(const Command& command) {
+  return command.op->has(kFaultEffect) || command.op->has(kStreamEffect);
+}
+
+AttrValue attribute_of(const tape_cuda_attribute& plain) {
+  AttrValue value;
+  value.present = plain.present != 0;
+  value.i = plain.i;
+  value.f = plain.f;
+  value.list.assign(plain.list, plain.list + plain.count);
+  return value;
+}
+
+}  // namespace
+
+Call make_call(const tape_cuda_command& plain, uint64_t index) {
+  Call call;
+  call.index = index;
+  call.stream = plain.stream;
+  call.cursor = plain.cursor;
+  Command& command = call.command;
+  command.op = find_op(static_cast<uint16_t>(plain.opcode));
+  if (command.op == nullptr) throw Error(Code::Internal, fmt::format("cuda: no row {}", plain.opcode));
+  command.ids.assign(plain.ids, plain.ids + plain.ids_count);
+  command.ends.assign(plain.ends, plain.ends + plain.ends_count);
+  for (uint32_t i = 0; i < plain.attributes_count; ++i) command.attrs.push_back(attribute_of(plain.attributes[i]));
+  call.operands.resize(plain.ids_count);
+  size_t at = 0;
+  for (size_t i = 0; i < command.op->operands().size(); ++i)
+    for (const uint32_t id : command.operand(i)) {
+      View& view = call.operands[at];
+      const tape_cuda_type& type = plain.types[at++];
+      if (!command.is_tensor(i) || id == kAbsent) continue;
+      view.address = make_address(kTensors + id, 0);
+      view.dtype = static_cast<DType>(type.dtype);
+      view.shape = tape::Shape(std::span(type.dims, type.rank));
+      view.strides = row_major_strides(view.shape);
+      view.elements = view.shape.elements();
+    }
+  call.accumulate = command.accumulates();
+  return call;
+}
+
+CudaExecutable::CudaExecutable(const Stream& stream, const tape_cuda_plan& plan)
+    : stream_(stream),
+      scratch_(plan.scratch, plan.scratch + plan.commands_count),
+      arena_(static_cast<std::byte*>(plan.arena)),
+      delivers_(plan.delivers != 0),
+      deliver_(plan.deliver),
+      user_(plan.user),
+      fault_memory_(sizeof(Fault)),
+      pinned_(kPinnedValue + 64) {
+  if (plan.poison != 0) throw Error(Code::Unavailable, "cuda: locals cannot be poisoned on the card yet");
+  for (uint64_t i = 0; i < plan.tensors_count; ++i)
+    places_.push_back({plan.tensors[i].in_arena != 0, plan.tensors[i].offset,
+                       static_cast<std::byte*>(plan.tensors[i].address)});
+  std::vector<Call> calls;
+  for (uint64_t i = 0; i < plan.commands_count; ++i) {
+    calls.push_back(make_call(plan.commands[i], i));
+    faultable_ = faultable_ || can_fault(calls.back().command);
+  }
+  for (Call& call : calls) {
+    step_at_.push_back(static_cast<uint32_t>(steps_.size()));
+    call.guarded = faultable_ && can_fault(call.command);
+    size_t at = 0;
+    for (size_t i = 0; i < call.command.op->operands().size(); ++i)
+      for (const uint32_t id : call.command.operand(i)) {
+        ++at;
+        if (faultable_ && call.command.is_tensor(i) && id != kAbsent && call.command.access(i) != Access::Read)
+          call.guarded = call.guarded || !places_[id].in_arena;
+      }
+    add_command(call, plan.matching[call.index]);
+  }
+  step_at_.push_back(static_cast<uint32_t>(steps_.size()));
+  resolved_ = list_.bytes;
+  for (uint32_t i = 0; i < list_.launches.size(); ++i) {
+    if (list_.launches[i].rows_at >= 0)
+      loads_.push_back(i);
+    else
+      resolve_launch(list_.launches[i], nullptr);
+  }
+  reset_fault();
+}
+
+void CudaExecutable::add_command(const Call& call, uint32_t matching) {
+  if (matching != call.index) return add_loop(call, matching > call.index);
+  Step step;
+  step.command = call.index;
+  if (call.command.op->has(kSinkEffect)) {
+    if (!delivers_) return;
+    step.kind = Step::Kind::Deliver;
+    step.first = static_cast<uint32_t>(deliveries_.size());
+    deliveries_.push_back(call);
+    steps_.push_back(step);
+    return;
+  }
+  step.first = static_cast<uint32_t>(list_.launches.size());
+  lower(call, list_);
+  step.last = static_cast<uint32_t>(list_.launches.size());
+  if (step.last != step.first) steps_.push_back(step);
+}
+
+void CudaExecutable::add_loop(const Call& call, bool begins) {
+  Step step;
+  step.command = call.index;
+  if (!begins) {
+    step.kind = Step::Kind::End;
+    step.other = open_.back();
+    step.loop = steps_[step.other].loop;
+    steps_[step.other].other = static_cast<uint32_t>(steps_.size());
+    open_.pop_back();
+    steps_.push_back(step);
+    return;
+  }
+  Loop loop;
+  loop.max = call.command.attr_int("max");
+  if (call.opcode() == Opcode::While) {
+    loop.kind = Loop::Kind::While;
+  } else if (call.command.id(0) != kAbsent) {
+    loop.kind = Loop::Kind::Counted;
+  } else {
+    loop.count = call.command.attr_int("count");
+  }
+  if (loop.kind != Loop::Kind::Constant) {
+    loop.tensor = call.command.id(0);
+    loop.wide = call.operand(0).dtype == DType::I64;
+  }
+  step.kind = Step::Kind::Begin;
+  step.loop = static_cast<uint32_t>(loops_.size());
+  loops_.push_back(loop);
+  open_.push_back(static_cast<uint32_t>(steps_.size()));
+  steps_.push_back(step);
+}
+
+std::byte* CudaExecutable::address_of(uint32_t tensor) const {
+  const Place& place = places_[tensor];
+  return place.in_arena ? arena_ + place.offset : place.address;
+}
+
+void* CudaExecutable::resolve(Address address, uint64_t command, const tape_cuda_stream* streams) const {
+  static_cast<void>(streams);
+  const uint64_t offset = offset_of(address);
+  switch (const uint32_t base = base_of(address)) {
+    case kNull:
+      return nullptr;
+    case kScratch:
+      return arena_ + scratch_[command] + offset;
+    case kFault:
+      return static_cast<std::byte*>(fault_memory_.get()) + offset;
+    default: {
+      std::byte* const found = address_of(base - kTensors);
+      // An operand without elements need not have an address: present, and never followed.
+      return found == nullptr ? fault_memory_.get() : found + offset;
+    }
+  }
+}
+
+void CudaExecutable::resolve_launch(const Launch& launch, const tape_cuda_stream* streams) {
+  const uint64_t* const symbols = list_.bytes.data() + launch.arguments / 8;
+  uint64_t* const words = resolved_.data() + launch.arguments / 8;
+  for (uint32_t i = 0; i < launch.pointers; ++i) {
+    if (base_of(symbols[i]) == kColumns)
+      words[i] = reinterpret_cast<uint64_t>(streams[launch.stream].columns[offset_of(symbols[i])]);
+    else
+      words[i] = reinterpret_cast<uint64_t>(resolve(symbols[i], launch.command, streams));
+  }
+  if (launch.rows_at < 0) return;
+  const auto rows = static_cast<int64_t>(streams[launch.stream].rows);
+  std::memcpy(reinterpret_cast<std::byte*>(words) + launch.rows_at, &rows, sizeof rows);
+}
+
+void CudaExecutable::launch(const Launch& launch) {
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(launch.grid[0], launch.grid[1], launch.grid[2]);
+  config.blockDim = dim3(launch.block[0], launch.block[1]);
+  config.stream = stream_.get();
+  void* arguments[] = {reinterpret_cast<std::byte*>(resolved_.data()) + launch.arguments};
+  check(cudaLaunchKernelExC(&config, launch.kernel, arguments), "cudaLaunchKernelExC");
+}
+
+bool CudaExecutable::read(void* to, const void* from, uint64_t bytes) {
+  check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, stream_.get()), "cudaMemcpyAsync");
+  read_fault();
+  return !stopped_;
+}
+
+void CudaExecutable::read_fault() {
+  auto* const fault = static_cast<Fault*>(pinned_.get());
+  if (faultable_)
+    check(cudaMemcpyAsync(fault, fault_memory_.get(), sizeof(Fault), cudaMemcpyDeviceToHost, stream_.get()),
+          "cudaMemcpyAsync");
+  stream_.wait();
+  if (!faultable_ || fault->set == 0) return;
+  stopped_ = true;
+  host_fault_ = {fault->kind,  fault->operand, fault->command, fault->position, fault->limit,
+                 fault->a,     fault->b,       fault->distance, fault->allowed};
+}
+
+void CudaExecutable::reset_fault() {
+  Fault clear{};
+  clear.pending = ~uint64_t{0};
+  check(cudaMemcpyAsync(fault_memory_.get(), &clear, sizeof clear, cudaMemcpyHostToDevice, stream_.get()),
+        "cudaMemcpyAsync");
+  stream_.wait();
+}
+
+bool CudaExecutable::enter(Loop& loop, uint64_t command) {
+  std::byte* const value = static_cast<std::byte*>(pinned_.get()) + kPinnedValue;
+  switch (loop.kind) {
+    case Loop::Kind::Constant:
+      loop.left = loop.count;
+      break;
+    case Loop::Kind::Counted: {
+      if (!read(value, address_of(loop.tensor), loop.wide ? 8 : 4)) return false;
+      const int64_t count =
+          loop.wide ? *reinterpret_cast<int64_t*>(value) : int64_t{*reinterpret_cast<int32_t*>(value)};
+      if (count > loop.max) {
+        stopped_ = true;
+        host_fault_ = {TAPE_CUDA_COUNT, 0, command, 0, loop.max, static_cast<uint64_t>(count), 0, 0, 0};
+        return false;
+      }
+      loop.left = count;
+      break;
+    }
+    case Loop::Kind::While:
+      if (!read(value, address_of(loop.tensor), 1)) return false;
+      loop.left = *value != std::byte{0} ? loop.max : 0;
+      break;
+  }
+  return loop.left > 0;
+}
+
+bool CudaExecutable::again(Loop& loop) {
+  if (--loop.left <= 0) return false;
+  if (loop.kind != Loop::Kind::While) return true;
+  std::byte* const value = static_cast<std::byte*>(pinned_.get()) + kPinnedValue;
+  return read(value, address_of(loop.tensor), 1) && *value != std::byte{0};
+}
+
+bool CudaExecutable::deliver(uint64_t delivery) {
+  const Call& call = deliveries_[delivery];
+  std::vector<std::byte> bytes;
+  for (size_t i = 0; i < call.operands.size(); ++i) {
+    const View& view = call.operands[i];
+    if (!view.given()) continue;
+    bytes.resize(static_cast<size_t>(view.elements) * size_of(view.dtype));
+    if (bytes.empty()) {
+      read_fault();
+      if (stopped_) return false;
+    } else if (!read(bytes.data(), address_of(base_of(view.address) - kTensors), bytes.size())) {
+      return false;
+    }
+    if (deliver_(user_, call.index, static_cast<uint32_t>(i), bytes.data(), bytes.size()) != 0) return false;
+  }
+  return true;
+}
+
+void CudaExecutable::run(uint64_t first, uint64_t last, const tape_cuda_stream* streams) {
+  stopped_ = false;
+  host_fault_ = {};
+  for (const uint32_t index : loads_) {
+    const Launch& load = list_.launches[index];
+    if (load.command < first || load.command >= last) continue;
+    if (streams[load.stream].rows == 0)
+      throw Error(Code::Usage, fmt::format("LOAD: nothing is bound to stream {}", load.stream));
+    resolve_launch(load, streams);
+  }
+  const uint32_t end = step_at_[last];
+  for (uint32_t at = step_at_[first]; at < end && !stopped_;) {
+    const Step& step = steps_[at];
+    switch (step.kind) {
+      case Step::Kind::Launches:
+        for (uint32_t i = step.first; i < step.last; ++i) launch(list_.launches[i]);
+        ++at;
+        break;
+      case Step::Kind::Deliver:
+        if (!deliver(step.first)) return;
+        ++at;
+        break;
+      case Step::Kind::Begin:
+        at = enter(loops_[step.loop], step.command) ? at + 1 : step.other + 1;
+        break;
+      case Step::Kind::End:
+        at = again(loops_[step.loop]) ? step.other + 1 : at + 1;
+        break;
+    }
+  }
+}
+
+void CudaExecutable::bind(uint32_t tensor, void* address) {
+  places_[tensor] = {false, 0, static_cast<std::byte*>(address)};
+  for (const Launch& launch : list_.launches)
+    if (launch.rows_at < 0) resolve_launch(launch, nullptr);
+}
+
+tape_cuda_fault CudaExecutable::take_fault() {
+  if (!stopped_ && faultable_) read_fault();
+  if (!stopped_) return {};
+  stopped_ = false;
+  if (faultable_) reset_fault();
+  return std::exchange(host_fault_, {});
+}
+
+}  // namespace tape::cuda

@@ -1,0 +1,79 @@
+// A plan as the card plays it in stream mode: launches between the places where the host must look (loops over device
+// scalars, STORE, TRACE). Everything is lowered here; a run walks the list.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "cuda_backend/handles.h"
+#include "cuda_backend/launch.h"
+
+namespace tape::cuda {
+
+/// The Command and types of a plain one.
+[[nodiscard]] Call make_call(const tape_cuda_command& plain, uint64_t index);
+
+class CudaExecutable {
+ public:
+  CudaExecutable(const Stream& stream, const tape_cuda_plan& plan);
+
+  void run(uint64_t first, uint64_t last, const tape_cuda_stream* streams);
+  void bind(uint32_t tensor, void* address);
+  [[nodiscard]] tape_cuda_fault take_fault();
+
+ private:
+  struct Step {
+    enum class Kind : uint8_t { Launches, Deliver, Begin, End } kind = Kind::Launches;
+    uint32_t first = 0, last = 0;  // launches
+    uint64_t command = 0;
+    uint32_t loop = 0, other = 0;  // Begin, End: the loop, the step of the partner
+  };
+  struct Loop {
+    enum class Kind : uint8_t { Constant, Counted, While } kind = Kind::Constant;
+    int64_t count = 0, max = 0, left = 0;
+    uint32_t tensor = 0;
+    bool wide = false;  // i64
+  };
+  struct Place {
+    bool in_arena = false;
+    uint64_t offset = 0;
+    std::byte* address = nullptr;
+  };
+
+  void add_command(const Call& call, uint32_t matching);
+  void add_loop(const Call& call, bool begins);
+  [[nodiscard]] void* resolve(Address address, uint64_t command, const tape_cuda_stream* streams) const;
+  void resolve_launch(const Launch& launch, const tape_cuda_stream* streams);
+  void launch(const Launch& launch);
+  [[nodiscard]] std::byte* address_of(uint32_t tensor) const;
+  /// Bytes of device memory, after everything before; false when a fault has stopped the tape.
+  [[nodiscard]] bool read(void* to, const void* from, uint64_t bytes);
+  void read_fault();
+  void reset_fault();
+  [[nodiscard]] bool enter(Loop& loop, uint64_t command);
+  [[nodiscard]] bool again(Loop& loop);
+  [[nodiscard]] bool deliver(uint64_t command);
+
+  const Stream& stream_;
+  LaunchList list_;
+  std::vector<uint64_t> resolved_;  // the arguments with real addresses
+  std::vector<Step> steps_;
+  std::vector<Loop> loops_;
+  std::vector<uint32_t> open_;         // Begin steps whose END is still to come, while building
+  std::vector<uint32_t> step_at_;      // by command, and one past the last
+  std::vector<Place> places_;          // by tensor
+  std::vector<uint64_t> scratch_;      // by command
+  std::vector<Call> deliveries_;       // STORE and TRACE
+  std::vector<uint32_t> loads_;        // launches of LOADs
+  std::byte* arena_ = nullptr;
+  bool delivers_ = false;
+  tape_cuda_deliver deliver_ = nullptr;
+  void* user_ = nullptr;
+  bool faultable_ = false;
+  bool stopped_ = false;
+  DeviceMemory fault_memory_;
+  PinnedMemory pinned_;  // a Fault, then 64 bytes
+  tape_cuda_fault host_fault_{};
+};
+
+}  // namespace tape::cuda

@@ -1,0 +1,175 @@
+// The functions behind the boundary. Every exception ends here, as a record.
+#include <cstring>
+#include <memory>
+
+#include "cuda_backend/card.h"
+#include "cuda_backend/executable.h"
+#include "cuda_backend/handles.h"
+
+using tape::Code;
+using tape::Error;
+
+struct tape_cuda_backend {
+  int device = 0;
+  tape_cuda_card card{};
+  std::unique_ptr<tape::cuda::Stream> stream;
+};
+
+struct tape_cuda_executable {
+  tape_cuda_backend* backend;
+  tape::cuda::CudaExecutable executable;
+};
+
+namespace {
+
+void report(tape_cuda_error* error, Code code, const char* text) {
+  error->code = static_cast<int32_t>(code);
+  const size_t length = std::min(std::strlen(text), sizeof error->text - 1);
+  std::memcpy(error->text, text, length);
+  error->text[length] = 0;
+}
+
+/// Plays f; its value, or nothing and an error.
+template <class F>
+auto guarded(tape_cuda_error* error, F&& f) -> decltype(f()) {
+  error->code = 0;
+  try {
+    return f();
+  } catch (const Error& caught) {
+    report(error, caught.code(), caught.what());
+  } catch (const std::exception& caught) {
+    report(error, Code::Internal, caught.what());
+  }
+  return decltype(f())();
+}
+
+void use(const tape_cuda_backend* backend) {
+  tape::cuda::check(cudaSetDevice(backend->device), "cudaSetDevice");
+}
+
+void probe(tape_cuda_card* card, tape_cuda_error* error) {
+  guarded(error, [&] {
+    int device = 0;
+    *card = tape::cuda::find_card(device);
+  });
+}
+
+tape_cuda_backend* open_card(tape_cuda_card* card, tape_cuda_error* error) {
+  return guarded(error, [&] {
+    auto backend = std::make_unique<tape_cuda_backend>();
+    backend->card = tape::cuda::find_card(backend->device);
+    backend->stream = std::make_unique<tape::cuda::Stream>();
+    *card = backend->card;
+    return backend.release();
+  });
+}
+
+void close_card(tape_cuda_backend* backend) {
+  static_cast<void>(cudaSetDevice(backend->device));
+  delete backend;
+}
+
+void* allocate(tape_cuda_backend* backend, uint64_t bytes, tape_cuda_error* error) {
+  return guarded(error, [&] {
+    use(backend);
+    tape::cuda::DeviceMemory memory(bytes);
+    tape::cuda::check(cudaMemsetAsync(memory.get(), 0, bytes == 0 ? 1 : bytes, backend->stream->get()),
+                      "cudaMemsetAsync");
+    return memory.release();
+  });
+}
+
+void release(tape_cuda_backend* backend, void* address) {
+  static_cast<void>(cudaSetDevice(backend->device));
+  static_cast<void>(cudaFree(address));
+}
+
+void copy(tape_cuda_backend* backend, void* to, const void* from, uint64_t bytes, cudaMemcpyKind kind,
+          tape_cuda_error* error) {
+  guarded(error, [&] {
+    if (bytes == 0) return;
+    use(backend);
+    tape::cuda::check(cudaMemcpyAsync(to, from, bytes, kind, backend->stream->get()), "cudaMemcpyAsync");
+    backend->stream->wait();
+  });
+}
+void upload(tape_cuda_backend* backend, void* to, const void* from, uint64_t bytes, tape_cuda_error* error) {
+  copy(backend, to, from, bytes, cudaMemcpyHostToDevice, error);
+}
+void download(tape_cuda_backend* backend, void* to, const void* from, uint64_t bytes, tape_cuda_error* error) {
+  copy(backend, to, from, bytes, cudaMemcpyDeviceToHost, error);
+}
+
+uint64_t select_kernel(tape_cuda_backend*, const tape_cuda_command* command, tape_cuda_error* error) {
+  return guarded(error, [&] {
+    tape::cuda::LaunchList list;
+    tape::cuda::lower(tape::cuda::make_call(*command, 0), list);
+    return list.scratch_bytes();
+  });
+}
+
+tape_cuda_executable* prepare(tape_cuda_backend* backend, const tape_cuda_plan* plan, tape_cuda_error* error) {
+  return guarded(error, [&] {
+    use(backend);
+    return new tape_cuda_executable{backend, {*backend->stream, *plan}};
+  });
+}
+
+void drop(tape_cuda_executable* executable) {
+  static_cast<void>(cudaSetDevice(executable->backend->device));
+  static_cast<void>(cudaStreamSynchronize(executable->backend->stream->get()));
+  delete executable;
+}
+
+void run(tape_cuda_executable* executable, uint64_t first, uint64_t last, const tape_cuda_stream* streams,
+         tape_cuda_error* error) {
+  guarded(error, [&] {
+    use(executable->backend);
+    executable->executable.run(first, last, streams);
+  });
+}
+
+void bind(tape_cuda_executable* executable, uint32_t tensor, void* address, tape_cuda_error* error) {
+  guarded(error, [&] {
+    use(executable->backend);
+    executable->backend->stream->wait();
+    executable->executable.bind(tensor, address);
+  });
+}
+
+void fault(tape_cuda_executable* executable, tape_cuda_fault* fault, tape_cuda_error* error) {
+  *fault = {};
+  guarded(error, [&] {
+    use(executable->backend);
+    *fault = executable->executable.take_fault();
+  });
+}
+
+void synchronize(tape_cuda_backend* backend, tape_cuda_error* error) {
+  guarded(error, [&] {
+    use(backend);
+    backend->stream->wait();
+  });
+}
+
+constexpr tape_cuda_plugin kPlugin{TAPE_CUDA_BOUNDARY_VERSION,
+                                   &probe,
+                                   &open_card,
+                                   &close_card,
+                                   &allocate,
+                                   &release,
+                                   &upload,
+                                   &download,
+                                   &select_kernel,
+                                   &prepare,
+                                   &drop,
+                                   &run,
+                                   &bind,
+                                   &fault,
+                                   &synchronize};
+
+}  // namespace
+
+extern "C" [[gnu::visibility("default")]] const struct tape_cuda_plugin* tape_cuda_plugin_v1() {
+  return &kPlugin;
+}

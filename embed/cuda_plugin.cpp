@@ -1,0 +1,383 @@
+// Opening the plugin and translating between Backend and the boundary. The library is looked for where TAPE_CUDA_PLUGIN
+// points, next to this code, then by the loader; it is never closed, since the CUDA runtime outlives its users.
+#include "embed/cuda_plugin.h"
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+
+#include <cstdlib>
+#include <exception>
+#include <filesystem>
+#include <utility>
+#include <vector>
+
+#include "cuda_backend/boundary.h"
+#include "vm/host_array.h"
+#include "vm/plan.h"
+
+namespace tape {
+namespace {
+
+constexpr const char* kNames[] = {"libtapedeck_cuda13.so", "libtapedeck_cuda12.so"};
+
+[[noreturn]] void refuse(const std::string& reason) {
+  throw Error(Code::Unavailable, reason);
+}
+
+std::vector<std::string> candidates() {
+  if (const char* given = std::getenv("TAPE_CUDA_PLUGIN"); given != nullptr && *given != 0) return {given};
+  std::vector<std::string> found;
+  Dl_info here{};
+  std::error_code error;
+  std::filesystem::path folder;
+  if (dladdr(reinterpret_cast<const void*>(&candidates), &here) != 0 && here.dli_fname != nullptr)
+    folder = std::filesystem::path(here.dli_fname).parent_path();
+  const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", error);
+  for (const std::filesystem::path& from : {folder, program.parent_path()})
+    for (const char* name : kNames)
+      if (std::filesystem::exists(from / name, error)) found.push_back(std::filesystem::absolute(from / name).string());
+  for (const char* name : kNames) found.emplace_back(name);
+  return found;
+}
+
+const tape_cuda_plugin* load_plugin(std::string& reason) {
+  for (const std::string& path : candidates()) {
+    void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+    if (library == nullptr) {
+      const char* const error = dlerror();
+      if (reason.empty() || path.find('/') != std::string::npos)
+        reason = path.find('/') == std::string::npos
+                     ? fmt::format("no {} next to the program or in the library path", kNames[0])
+                     : fmt::format("{} cannot be opened: {}", path, error == nullptr ? "?" : error);
+      continue;
+    }
+    const auto entry = reinterpret_cast<tape_cuda_entry>(dlsym(library, TAPE_CUDA_ENTRY));
+    const tape_cuda_plugin* const plugin = entry == nullptr ? nullptr : entry();
+    if (plugin != nullptr && plugin->version == TAPE_CUDA_BOUNDARY_VERSION) return plugin;
+    reason = fmt::format("{} is of another version of tapedeck", path);
+  }
+  return nullptr;
+}
+
+const tape_cuda_plugin& plugin() {
+  static std::string reason;
+  static const tape_cuda_plugin* const found = load_plugin(reason);
+  if (found == nullptr) refuse(reason);
+  return *found;
+}
+
+void check(const tape_cuda_error& error) {
+  if (error.code != 0) throw Error(static_cast<Code>(error.code), error.text);
+}
+
+std::string describe(const tape_cuda_card& card) {
+  constexpr double kGiB = 1024.0 * 1024 * 1024;
+  return fmt::format("{}, compute capability {}.{}, {}, {:.0f} of {:.0f} GiB free", card.name, card.major, card.minor,
+                     card.driver, static_cast<double>(card.memory) / kGiB, static_cast<double>(card.total) / kGiB);
+}
+
+/// A command in plain data; the vectors hold what it points at.
+struct PlainCommand {
+  tape_cuda_command plain{};
+  std::vector<tape_cuda_attribute> attributes;
+  std::vector<tape_cuda_type> types;
+
+  PlainCommand(const Command& command, std::span<const OperandType> operand_types) {
+    for (const AttrValue& value : command.attrs)
+      attributes.push_back({value.present ? 1u : 0u, static_cast<uint32_t>(value.list.size()), value.i, value.f,
+                            value.list.data()});
+    for (const OperandType& type : operand_types) {
+      tape_cuda_type plain_type{static_cast<uint32_t>(type.dtype), static_cast<uint32_t>(type.shape.rank()), {}};
+      for (int i = 0; i < type.shape.rank(); ++i) plain_type.dims[i] = type.shape[i];
+      types.push_back(plain_type);
+    }
+    types.resize(command.ids.size());
+    plain.opcode = static_cast<uint32_t>(command.op->opcode);
+    plain.ids = command.ids.data();
+    plain.ids_count = static_cast<uint32_t>(command.ids.size());
+    plain.ends = command.ends.data();
+    plain.ends_count = static_cast<uint32_t>(command.ends.size());
+    plain.attributes_count = static_cast<uint32_t>(attributes.size());
+  }
+  /// The plain command, valid while this lives unmoved and the Command does.
+  [[nodiscard]] const tape_cuda_command& view() {
+    plain.attributes = attributes.data();
+    plain.types = types.data();
+    return plain;
+  }
+};
+
+uint32_t stream_of(const Command& command) {
+  for (size_t i = 0; i < command.op->operands().size(); ++i)
+    if (command.op->operands()[i].kind == OperandKind::Stream) return command.id(i);
+  return kNone;
+}
+
+/// "x[1,2]": the element of that row-major index.
+std::string element_name(const Tensor& tensor, int64_t element) {
+  std::string position;
+  for (int axis = tensor.shape.rank() - 1; axis >= 0; --axis) {
+    position = std::to_string(element % tensor.shape[axis]) + (position.empty() ? "" : ",") + position;
+    element /= tensor.shape[axis];
+  }
+  return tensor.shape.rank() == 0 ? tensor.name : tensor.name + "[" + position + "]";
+}
+std::string value_text(uint64_t bits, DType dtype) {
+  return element_text({reinterpret_cast<const std::byte*>(&bits), size_of(dtype)}, dtype, 0);
+}
+
+class CudaBuffer final : public Buffer {
+ public:
+  CudaBuffer(std::shared_ptr<tape_cuda_backend> backend, uint64_t bytes)
+      : backend_(std::move(backend)), bytes_(bytes) {
+    tape_cuda_error error{};
+    address_ = static_cast<std::byte*>(plugin().allocate(backend_.get(), bytes, &error));
+    check(error);
+  }
+  ~CudaBuffer() override { plugin().release(backend_.get(), address_); }
+  CudaBuffer(const CudaBuffer&) = delete;
+  CudaBuffer& operator=(const CudaBuffer&) = delete;
+  [[nodiscard]] std::byte* address() const override { return address_; }
+  [[nodiscard]] uint64_t bytes() const override { return bytes_; }
+
+ private:
+  std::shared_ptr<tape_cuda_backend> backend_;
+  std::byte* address_ = nullptr;
+  uint64_t bytes_;
+};
+
+class CudaExecutable final : public Executable {
+ public:
+  CudaExecutable(std::shared_ptr<tape_cuda_backend> backend, std::shared_ptr<const Plan> plan, const Bindings& bindings)
+      : backend_(std::move(backend)), plan_(std::move(plan)), bindings_(bindings) {
+    const Module& module = plan_->module.module();
+    std::vector<PlainCommand> commands;
+    commands.reserve(plan_->commands.size());
+    std::vector<tape_cuda_command> plain;
+    for (size_t i = 0; i < plan_->commands.size(); ++i) {
+      const Command& command = plan_->commands[i].command;
+      commands.emplace_back(command, plan_->types[i]);
+      plain.push_back(commands.back().view());
+      if (const uint32_t stream = stream_of(command); stream != kNone) {
+        plain.back().stream = stream;
+        plain.back().cursor = module.streams[stream].cursor;
+      }
+    }
+    std::vector<tape_cuda_tensor> tensors;
+    for (size_t id = 0; id < plan_->tensors.size(); ++id) {
+      const Placement& place = plan_->tensors[id];
+      const bool arena = place.segment == Segment::Arena;
+      tensors.push_back({arena ? 1u : 0u, place.offset, place.bytes,
+                         arena || id >= bindings_.tensors.size() ? nullptr : bindings_.tensors[id], place.first});
+    }
+    tape_cuda_plan described{};
+    described.commands = plain.data();
+    described.matching = plan_->matching.data();
+    described.scratch = plan_->scratch.data();
+    described.commands_count = plain.size();
+    described.tensors = tensors.data();
+    described.tensors_count = tensors.size();
+    described.arena = bindings_.arena;
+    described.streams_count = static_cast<uint32_t>(bindings_.streams.size());
+    described.poison = plan_->options.poison ? 1 : 0;
+    described.delivers = bindings_.host != nullptr ? 1 : 0;
+    described.deliver = &deliver;
+    described.user = this;
+    tape_cuda_error error{};
+    executable_ = plugin().prepare(backend_.get(), &described, &error);
+    check(error);
+    streams_.resize(bindings_.streams.size());
+    columns_.resize(bindings_.streams.size());
+  }
+  ~CudaExecutable() override { plugin().drop(executable_); }
+  CudaExecutable(const CudaExecutable&) = delete;
+  CudaExecutable& operator=(const CudaExecutable&) = delete;
+
+  void run() override { run(0, plan_->commands.size()); }
+
+  void run(uint64_t first, uint64_t last) override {
+    for (size_t i = 0; i < streams_.size(); ++i) {
+      const StreamBinding* const binding = bindings_.streams[i];
+      streams_[i] = {};
+      if (binding == nullptr) continue;
+      columns_[i].assign(binding->columns.begin(), binding->columns.end());
+      streams_[i] = {binding->rows, columns_[i].data()};
+    }
+    tape_cuda_error error{};
+    thrown_ = nullptr;
+    plugin().run(executable_, first, last, streams_.data(), &error);
+    if (thrown_) std::rethrow_exception(std::exchange(thrown_, nullptr));
+    check(error);
+  }
+
+  void bind(TensorId tensor, std::byte* address) override {
+    refuse_overlap(tensor, address);
+    tape_cuda_error error{};
+    plugin().bind(executable_, tensor, address, &error);
+    check(error);
+    bindings_.tensors[tensor] = address;
+  }
+
+  [[nodiscard]] std::optional<FaultRecord> fault() override {
+    tape_cuda_fault record{};
+    tape_cuda_error error{};
+    plugin().fault(executable_, &record, &error);
+    check(error);
+    if (record.kind == TAPE_CUDA_NO_FAULT) return std::nullopt;
+    return FaultRecord{record.command, message_of(record)};
+  }
+
+ private:
+  static int deliver(void* user, uint64_t index, uint32_t position, const void* bytes, uint64_t size) {
+    auto& self = *static_cast<CudaExecutable*>(user);
+    try {
+      const Module& module = self.plan_->module.module();
+      const Command& command = self.plan_->commands[index].command;
+      const Tensor& tensor = module.tensors[command.ids[position]];
+      const std::span<const std::byte> value(static_cast<const std::byte*>(bytes), size);
+      if (command.op->opcode == Opcode::Store) {
+        self.bindings_.host->store(command.id(0), tensor, value);
+      } else {
+        const AttrValue* const label = command.attr_if_present("label");
+        self.bindings_.host->trace(label == nullptr ? "" : module.strings[static_cast<size_t>(label->i)], tensor,
+                                   value);
+      }
+      return 0;
+    } catch (...) {
+      self.thrown_ = std::current_exception();
+      return 1;
+    }
+  }
+
+  [[nodiscard]] std::string message_of(const tape_cuda_fault& record) const {
+    const Module& module = plan_->module.module();
+    const Command& command = plan_->commands[record.command].command;
+    const auto tensor = [&](size_t position) -> const Tensor& { return module.tensors[command.ids[position]]; };
+    const auto operand = static_cast<size_t>(std::max(record.operand, 0));
+    const auto integer = static_cast<int64_t>(record.a);
+    switch (record.kind) {
+      case TAPE_CUDA_INDEX:
+        return fmt::format("index {} at {} is outside [0,{})", integer, element_name(tensor(operand), record.position),
+                           record.limit);
+      case TAPE_CUDA_LABEL:
+        return fmt::format("label {} at {} is outside [0,{})", integer, element_name(tensor(operand), record.position),
+                           record.limit);
+      case TAPE_CUDA_DIVISOR:
+        return fmt::format("{}: {} is {}: {}", command.op->mnemonic,
+                           record.operand < 0 ? "the constant" : element_name(tensor(operand), record.position),
+                           integer,
+                           command.op->opcode == Opcode::Pow ? "negative exponent of an integer power"
+                                                             : "integer division by zero");
+      case TAPE_CUDA_NOT_FINITE:
+        return fmt::format("{} is {}", element_name(tensor(operand), record.position),
+                           value_text(record.a, tensor(operand).dtype));
+      case TAPE_CUDA_NOT_EQUAL:
+      case TAPE_CUDA_NOT_CLOSE: {
+        const std::string text =
+            fmt::format("{} is {}, {} is {}", element_name(tensor(0), record.position),
+                        value_text(record.a, tensor(0).dtype), element_name(tensor(1), record.position),
+                        value_text(record.b, tensor(1).dtype));
+        if (record.kind == TAPE_CUDA_NOT_EQUAL) return text;
+        return fmt::format("{}: |a - b| = {} is above {}", text, record.distance, record.allowed);
+      }
+      case TAPE_CUDA_CURSOR:
+        return fmt::format("{}[1] is {}, outside the {} rows bound",
+                           module.tensors[module.streams[stream_of(command)].cursor].name, integer, record.limit);
+      case TAPE_CUDA_COUNT:
+        return fmt::format("{} is {}, above max={}", tensor(0).name, integer, record.limit);
+      default:
+        return "a fault of an unknown kind";
+    }
+  }
+
+  /// Every tensor has bytes of its own: commands rely on it.
+  void refuse_overlap(TensorId tensor, const std::byte* address) const {
+    const auto begin = reinterpret_cast<uintptr_t>(address);
+    const uintptr_t end = begin + plan_->tensors[tensor].bytes;
+    const std::vector<Tensor>& records = plan_->module.module().tensors;
+    const auto meets = [&](const std::byte* other, uint64_t bytes) {
+      const auto at = reinterpret_cast<uintptr_t>(other);
+      return other != nullptr && begin < at + bytes && at < end;
+    };
+    for (TensorId id = 0; id < bindings_.tensors.size(); ++id)
+      if (id != tensor && meets(bindings_.tensors[id], plan_->tensors[id].bytes))
+        throw Error(Code::Usage,
+                    fmt::format("the buffer for {} overlaps that of {}", records[tensor].name, records[id].name));
+    if (meets(bindings_.arena, plan_->arena_bytes))
+      throw Error(Code::Usage, fmt::format("the buffer for {} overlaps the arena", records[tensor].name));
+  }
+
+  std::shared_ptr<tape_cuda_backend> backend_;
+  std::shared_ptr<const Plan> plan_;
+  Bindings bindings_;
+  tape_cuda_executable* executable_ = nullptr;
+  std::vector<tape_cuda_stream> streams_;
+  std::vector<std::vector<const void*>> columns_;
+  std::exception_ptr thrown_;
+};
+
+class CudaBackend final : public Backend {
+ public:
+  CudaBackend() {
+    tape_cuda_card card{};
+    tape_cuda_error error{};
+    backend_ = {plugin().open(&card, &error), [](tape_cuda_backend* backend) {
+                  if (backend != nullptr) plugin().close(backend);
+                }};
+    check(error);
+    capabilities_.name = "cuda";
+    capabilities_.device = describe(card);
+    capabilities_.memory = card.memory;
+  }
+
+  [[nodiscard]] const Capabilities& capabilities() const override { return capabilities_; }
+  [[nodiscard]] std::unique_ptr<Buffer> allocate(uint64_t bytes) override {
+    return std::make_unique<CudaBuffer>(backend_, bytes);
+  }
+  void upload(std::byte* to, std::span<const std::byte> from) override {
+    tape_cuda_error error{};
+    plugin().upload(backend_.get(), to, from.data(), from.size(), &error);
+    check(error);
+  }
+  void download(std::span<std::byte> to, const std::byte* from) override {
+    tape_cuda_error error{};
+    plugin().download(backend_.get(), to.data(), from, to.size(), &error);
+    check(error);
+  }
+  [[nodiscard]] Selection select(const Command& command, std::span<const OperandType> types) override {
+    PlainCommand plain(command, types);
+    tape_cuda_error error{};
+    const uint64_t scratch = plugin().select(backend_.get(), &plain.view(), &error);
+    check(error);
+    return {0, scratch};
+  }
+  [[nodiscard]] std::unique_ptr<Executable> prepare(std::shared_ptr<const Plan> plan,
+                                                    const Bindings& bindings) override {
+    return std::make_unique<CudaExecutable>(backend_, std::move(plan), bindings);
+  }
+  void synchronize() override {
+    tape_cuda_error error{};
+    plugin().synchronize(backend_.get(), &error);
+    check(error);
+  }
+
+ private:
+  std::shared_ptr<tape_cuda_backend> backend_;
+  Capabilities capabilities_;
+};
+
+}  // namespace
+
+std::unique_ptr<Backend> open_cuda_backend() {
+  return std::make_unique<CudaBackend>();
+}
+
+std::string describe_cuda() {
+  tape_cuda_card card{};
+  tape_cuda_error error{};
+  plugin().probe(&card, &error);
+  check(error);
+  return describe(card);
+}
+
+}  // namespace tape
