@@ -85,7 +85,7 @@ CudaExecutable::CudaExecutable(const Stream& stream, const tape_cuda_plan& plan)
     add_command(call, plan.matching[call.index]);
   }
   step_at_.push_back(static_cast<uint32_t>(steps_.size()));
-  resolved_ = list_.bytes;
+  resolved_ = list_.packed;
   for (uint32_t i = 0; i < list_.launches.size(); ++i) {
     if (list_.launches[i].rows_at >= 0)
       loads_.push_back(i);
@@ -169,7 +169,7 @@ void* CudaExecutable::resolve(Address address, uint64_t command, const tape_cuda
 }
 
 void CudaExecutable::resolve_launch(const Launch& launch, const tape_cuda_stream* streams) {
-  const uint64_t* const symbols = list_.bytes.data() + launch.arguments / 8;
+  const uint64_t* const symbols = list_.packed.data() + launch.arguments / 8;
   uint64_t* const words = resolved_.data() + launch.arguments / 8;
   for (uint32_t i = 0; i < launch.pointers; ++i) {
     if (base_of(symbols[i]) == kColumns)

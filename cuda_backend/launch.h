@@ -15,7 +15,7 @@ struct Launch {
   const void* kernel = nullptr;
   uint32_t grid[3] = {1, 1, 1};
   uint32_t block[2] = {256, 1};
-  uint32_t arguments = 0;  // offset of the packed struct in LaunchList::bytes
+  uint32_t arguments = 0;  // offset of the packed struct in LaunchList::packed
   uint32_t pointers = 0;   // its first words are addresses
   uint32_t command = 0;
   int32_t rows_at = -1;  // LOAD: offset of the stream's row count in the struct, patched at the start of a run
@@ -60,7 +60,7 @@ class LaunchList {
   }
 
   std::vector<Launch> launches;
-  std::vector<uint64_t> bytes;  // packed arguments, each on a word
+  std::vector<uint64_t> packed;  // packed arguments, each on a word
 
  private:
   Launch& append(const void* kernel, const Shape& shape, const void* args, size_t size, unsigned pointers);

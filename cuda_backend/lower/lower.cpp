@@ -19,11 +19,11 @@ Launch& LaunchList::append(const void* kernel, const Shape& shape, const void* a
   launch.grid[2] = static_cast<uint32_t>(shape.z);
   launch.block[0] = shape.block_x;
   launch.block[1] = shape.block_y;
-  launch.arguments = static_cast<uint32_t>(bytes.size() * 8);
+  launch.arguments = static_cast<uint32_t>(packed.size() * 8);
   launch.pointers = pointers;
   launch.command = static_cast<uint32_t>(call_->index);
-  bytes.resize(bytes.size() + (size + 7) / 8);
-  std::memcpy(reinterpret_cast<std::byte*>(bytes.data()) + launch.arguments, args, size);
+  packed.resize(packed.size() + (size + 7) / 8);
+  std::memcpy(reinterpret_cast<std::byte*>(packed.data()) + launch.arguments, args, size);
   launches.push_back(launch);
   return launches.back();
 }
