@@ -14,6 +14,7 @@ set(TAPE_CUDA_ARCHITECTURES "80-real;90a-real;90-virtual" CACHE STRING "architec
 
 file(GLOB_RECURSE cuda_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/cuda_backend/*.cpp
      ${PROJECT_SOURCE_DIR}/cuda_backend/*.cu)
+list(FILTER cuda_sources EXCLUDE REGEX "/emulation/")
 add_library(tapedeck_cuda SHARED ${cuda_sources})
 set_target_properties(tapedeck_cuda PROPERTIES
   OUTPUT_NAME tapedeck_cuda${CUDAToolkit_VERSION_MAJOR} CUDA_ARCHITECTURES "${TAPE_CUDA_ARCHITECTURES}"

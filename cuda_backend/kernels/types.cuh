@@ -10,6 +10,7 @@
 
 namespace tape::cuda {
 
+#ifdef __CUDACC__
 struct Half {
   uint16_t bits;
   Half() = default;
@@ -20,6 +21,14 @@ struct Half {
     return x;
   }
 };
+#else
+struct Half {
+  uint16_t bits;
+  Half() = default;
+  explicit Half(float x) : bits(device::f16_bits(x)) {}
+  explicit operator float() const { return device::f16_value(bits); }
+};
+#endif
 
 struct BFloat16 {
   uint16_t bits;
@@ -181,10 +190,19 @@ const void* dispatch_size(DType dtype, F&& f) {
 
 template <class Args>
 using KernelOf = void (*)(Args);
+#ifdef __CUDACC__
 template <class Args>
 const void* address_of(KernelOf<Args> kernel) {
   return reinterpret_cast<const void*>(kernel);
 }
+#else  // the emulation keeps one record a kernel
+template <class Args>
+const void* address_of(KernelOf<Args> kernel) {
+  return emulation::record(reinterpret_cast<void*>(kernel), [](void* own, void* arguments) {
+    reinterpret_cast<KernelOf<Args>>(own)(*static_cast<Args*>(arguments));
+  });
+}
+#endif
 
 // ---- what every kernel begins with ----
 

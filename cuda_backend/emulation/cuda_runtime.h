@@ -1,0 +1,165 @@
+// A stand-in for the CUDA runtime and the device language, for machines without a card: kernels are compiled by the host
+// compiler, blocks played one after another, the threads of a block as fibers that switch at barriers and shuffles. It
+// checks lowering, indexing, faults and orders of summation; it says nothing about the device compiler or races.
+#pragma once
+
+#include <math.h>
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#define __global__ inline
+#define __device__
+#define __host__
+#define __forceinline__ inline
+#define __noinline__
+#define __shared__ static
+#define __grid_constant__
+#define __launch_bounds__(...)
+
+struct dim3 {
+  unsigned x = 1, y = 1, z = 1;
+  dim3() = default;
+  dim3(unsigned a, unsigned b = 1, unsigned c = 1) : x(a), y(b), z(c) {}
+};
+struct alignas(16) uint4 {
+  unsigned x, y, z, w;
+};
+
+namespace emulation {
+struct Position {
+  dim3 thread, block, block_size, grid_size;
+};
+extern Position here;
+void barrier();
+uint64_t shuffle(uint64_t bits, int lane);
+/// address_of gives the record of a kernel, whose trampoline calls it with the struct it takes.
+using Trampoline = void (*)(void* kernel, void* arguments);
+struct Kernel {
+  void* kernel;
+  Trampoline trampoline;
+};
+const void* record(void* kernel, Trampoline trampoline);
+}  // namespace emulation
+
+inline const dim3& threadIdx = emulation::here.thread;
+inline const dim3& blockIdx = emulation::here.block;
+inline const dim3& blockDim = emulation::here.block_size;
+inline const dim3& gridDim = emulation::here.grid_size;
+
+inline void __syncthreads() {
+  emulation::barrier();
+}
+inline void __threadfence() {}
+inline void cudaGridDependencySynchronize() {}
+inline void cudaTriggerProgrammaticLaunchCompletion() {}
+template <class T>
+T __shfl_sync(unsigned, T value, int lane) {
+  uint64_t bits = 0;
+  std::memcpy(&bits, &value, sizeof value);
+  bits = emulation::shuffle(bits, lane & 31);
+  std::memcpy(&value, &bits, sizeof value);
+  return value;
+}
+template <class T>
+T atomicAdd(T* place, T value) {
+  const T old = *place;
+  *place = old + value;
+  return old;
+}
+template <class T>
+T atomicMin(T* place, T value) {
+  const T old = *place;
+  if (value < old) *place = value;
+  return old;
+}
+inline float __fmaf_rn(float a, float b, float c) {
+  return __builtin_fmaf(a, b, c);
+}
+inline double __fma_rn(double a, double b, double c) {
+  return __builtin_fma(a, b, c);
+}
+inline uint32_t __umulhi(uint32_t a, uint32_t b) {
+  return static_cast<uint32_t>(uint64_t{a} * b >> 32);
+}
+inline uint32_t __float_as_uint(float x) {
+  return std::bit_cast<uint32_t>(x);
+}
+inline float __uint_as_float(uint32_t x) {
+  return std::bit_cast<float>(x);
+}
+inline int64_t __double_as_longlong(double x) {
+  return std::bit_cast<int64_t>(x);
+}
+
+// ---- the runtime, as far as it is used ----
+enum cudaError_t { cudaSuccess, cudaErrorMemoryAllocation, cudaErrorNoDevice };
+enum cudaMemcpyKind { cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost };
+using cudaStream_t = void*;
+inline constexpr unsigned cudaStreamNonBlocking = 1;
+struct cudaDeviceProp {
+  char name[64] = "emulated on the processor";
+  int major = 0, minor = 0, multiProcessorCount = 1;
+};
+struct cudaFuncAttributes {};
+struct cudaLaunchConfig_t {
+  dim3 gridDim, blockDim;
+  cudaStream_t stream = nullptr;
+};
+
+cudaError_t cudaMalloc(void** address, size_t bytes);
+cudaError_t cudaFree(void* address);
+cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, cudaStream_t stream);
+cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t stream);
+cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void* kernel, void** arguments);
+inline cudaError_t cudaMallocHost(void** address, size_t bytes) {
+  return cudaMalloc(address, bytes);
+}
+inline cudaError_t cudaFreeHost(void* address) {
+  return cudaFree(address);
+}
+inline cudaError_t cudaStreamCreateWithFlags(cudaStream_t*, unsigned) {
+  return cudaSuccess;
+}
+inline cudaError_t cudaStreamDestroy(cudaStream_t) {
+  return cudaSuccess;
+}
+inline cudaError_t cudaStreamSynchronize(cudaStream_t) {
+  return cudaSuccess;
+}
+inline cudaError_t cudaSetDevice(int) {
+  return cudaSuccess;
+}
+inline cudaError_t cudaGetDeviceCount(int* count) {
+  *count = 1;
+  return cudaSuccess;
+}
+inline cudaError_t cudaGetDeviceProperties(cudaDeviceProp*, int) {
+  return cudaSuccess;
+}
+inline cudaError_t cudaFuncGetAttributes(cudaFuncAttributes*, const void*) {
+  return cudaSuccess;
+}
+inline cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
+  *free = *total = size_t{1} << 32;
+  return cudaSuccess;
+}
+inline cudaError_t cudaDriverGetVersion(int* version) {
+  *version = 13000;
+  return cudaSuccess;
+}
+inline cudaError_t cudaRuntimeGetVersion(int* version) {
+  *version = 13000;
+  return cudaSuccess;
+}
+inline cudaError_t cudaGetLastError() {
+  return cudaSuccess;
+}
+inline const char* cudaGetErrorString(cudaError_t status) {
+  return status == cudaSuccess ? "no error" : "error";
+}
+inline const char* cudaGetErrorName(cudaError_t status) {
+  return status == cudaSuccess ? "cudaSuccess" : "cudaError";
+}

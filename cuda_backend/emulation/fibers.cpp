@@ -1,0 +1,179 @@
+// The emulated card: memory is host memory between guard bytes, a launch plays its blocks in order, the threads of a
+// block are fibers.
+#include <ucontext.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <map>
+#include <mutex>
+#include <vector>
+
+#include "cuda_backend/emulation/cuda_runtime.h"
+
+namespace emulation {
+
+Position here;
+
+namespace {
+
+constexpr size_t kStack = 128 * 1024;
+constexpr size_t kGuard = 256;
+
+struct Fiber {
+  ucontext_t context{};
+  std::vector<char> stack = std::vector<char>(kStack);
+  bool done = false;
+  bool waits = false;      // at a barrier of the block
+  bool shuffles = false;   // at a shuffle of its warp
+  dim3 thread;
+};
+
+std::vector<Fiber> fibers;
+size_t count = 0, current = 0;
+ucontext_t scheduler;
+const Kernel* kernel;
+void* arguments;
+
+void body() {
+  kernel->trampoline(kernel->kernel, arguments);
+  fibers[current].done = true;
+}
+
+void yield() {
+  const size_t own = current;
+  swapcontext(&fibers[own].context, &scheduler);
+  here.thread = fibers[own].thread;
+}
+
+template <class Ready>
+bool all(size_t first, size_t last, const Ready& ready) {
+  for (size_t i = first; i < last; ++i)
+    if (!fibers[i].done && !ready(fibers[i])) return false;
+  return true;
+}
+
+void play_block() {
+  for (size_t i = 0; i < count; ++i) {
+    Fiber& fiber = fibers[i];
+    fiber.done = fiber.waits = fiber.shuffles = false;
+    fiber.thread = dim3(static_cast<unsigned>(i % here.block_size.x), static_cast<unsigned>(i / here.block_size.x));
+    getcontext(&fiber.context);
+    fiber.context.uc_stack.ss_sp = fiber.stack.data();
+    fiber.context.uc_stack.ss_size = kStack;
+    fiber.context.uc_link = &scheduler;
+    makecontext(&fiber.context, &body, 0);
+  }
+  while (!all(0, count, [](const Fiber&) { return false; })) {
+    bool moved = false;
+    for (current = 0; current < count; ++current) {
+      Fiber& fiber = fibers[current];
+      if (fiber.done || fiber.waits || fiber.shuffles) continue;
+      moved = true;
+      here.thread = fiber.thread;
+      swapcontext(&scheduler, &fiber.context);
+    }
+    for (size_t warp = 0; warp < count; warp += 32) {
+      const size_t end = std::min(count, warp + 32);
+      const bool any = !all(warp, end, [](const Fiber& fiber) { return !fiber.shuffles; });
+      if (!any || !all(warp, end, [](const Fiber& fiber) { return fiber.shuffles; })) continue;
+      for (size_t i = warp; i < end; ++i) fibers[i].shuffles = false;
+      moved = true;
+    }
+    if (moved) continue;
+    // Everybody alive waits for the block, or the kernel is wrong.
+    if (!all(0, count, [](const Fiber& fiber) { return fiber.waits; })) {
+      std::fputs("emulation: threads of a block wait for different things\n", stderr);
+      std::abort();
+    }
+    for (size_t i = 0; i < count; ++i) fibers[i].waits = false;
+  }
+}
+
+std::mutex one_launch;
+
+}  // namespace
+
+const void* record(void* address, Trampoline trampoline) {
+  static std::mutex mutex;
+  static std::map<void*, Kernel> records;
+  const std::lock_guard lock(mutex);
+  return &records.emplace(address, Kernel{address, trampoline}).first->second;
+}
+
+void barrier() {
+  fibers[current].waits = true;
+  yield();
+}
+
+uint64_t shuffle(uint64_t bits, int lane) {
+  const size_t own = current, warp = own / 32 * 32;
+  static uint64_t values[2][1024];
+  static unsigned phase[1024];
+  const unsigned turn = phase[own]++ & 1u;  // a lane may be a shuffle ahead of another that has still to read
+  values[turn][own] = bits;
+  fibers[own].shuffles = true;
+  yield();
+  return values[turn][warp + static_cast<size_t>(lane)];
+}
+
+}  // namespace emulation
+
+using namespace emulation;
+
+namespace {
+std::map<void*, size_t> allocated;
+std::mutex allocation;
+}  // namespace
+
+cudaError_t cudaMalloc(void** address, size_t bytes) {
+  const size_t room = (bytes + 2 * kGuard + 255) / 256 * 256;
+  auto* const base = static_cast<char*>(std::aligned_alloc(256, room));
+  if (base == nullptr) return cudaErrorMemoryAllocation;
+  std::memset(base, 0xAB, room);
+  *address = base + kGuard;
+  const std::lock_guard lock(allocation);
+  allocated[*address] = bytes;
+  return cudaSuccess;
+}
+
+cudaError_t cudaFree(void* address) {
+  if (address == nullptr) return cudaSuccess;
+  const std::lock_guard lock(allocation);
+  auto* const base = static_cast<unsigned char*>(address) - kGuard;
+  const size_t bytes = allocated[address];
+  for (size_t i = 0; i < kGuard; ++i)
+    if (base[i] != 0xAB || base[kGuard + bytes + i] != 0xAB) {
+      std::fputs("emulation: guard bytes of an allocation were written\n", stderr);
+      std::abort();
+    }
+  allocated.erase(address);
+  std::free(base);
+  return cudaSuccess;
+}
+
+cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind, cudaStream_t) {
+  std::memcpy(to, from, bytes);
+  return cudaSuccess;
+}
+cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t) {
+  std::memset(to, value, bytes);
+  return cudaSuccess;
+}
+
+cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void* kernel_address, void** kernel_arguments) {
+  const std::lock_guard lock(one_launch);
+  kernel = static_cast<const Kernel*>(kernel_address);
+  arguments = kernel_arguments[0];
+  here.block_size = config->blockDim;
+  here.grid_size = config->gridDim;
+  count = size_t{config->blockDim.x} * config->blockDim.y;
+  if (fibers.size() < count) fibers.resize(count);
+  for (unsigned z = 0; z < config->gridDim.z; ++z)
+    for (unsigned y = 0; y < config->gridDim.y; ++y)
+      for (unsigned x = 0; x < config->gridDim.x; ++x) {
+        here.block = dim3(x, y, z);
+        play_block();
+      }
+  return cudaSuccess;
+}
