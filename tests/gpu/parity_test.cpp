@@ -1,0 +1,125 @@
+// Parity of the card with the CPU in canonical order: every golden tape is played on both, and every tensor that a line
+// of it names must agree to the bit. f64 functions come from two libraries: there a few ulps are allowed. A row without
+// a kernel is counted and named, never passed over in silence.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <map>
+#include <set>
+
+#include "assembler/assembler.h"
+#include "embed/backends.h"
+#include "vm/compare.h"
+#include "vm/error.h"
+#include "vm/io/files.h"
+#include "vm/machine.h"
+
+namespace tape {
+namespace {
+
+struct Totals {
+  size_t tapes = 0, tensors = 0, close = 0, faults = 0;
+  std::set<std::string> missing;
+};
+
+std::string text_of(const std::filesystem::path& path) {
+  const std::vector<std::byte> bytes = io::read_file(path.string());
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+std::string retrieval_name(const Module& module, TapeId tape, const std::string& name) {
+  const TensorId common = module.find_tensor(name);
+  const bool persistent = common != kNone && is_persistent(module.tensors[common]);
+  return persistent ? name : module.tapes[tape].name + ":" + name;
+}
+
+/// Plays a tape; the text of its fault, empty for none.
+std::string play(Machine& machine, ModuleId id, const std::string& tape) {
+  try {
+    machine.run(id, tape);
+    return {};
+  } catch (const Fault& fault) {
+    return fault.mnemonic + ": " + fault.what();
+  }
+}
+
+void compare_tape(const VerifiedModule& verified, TapeId tape, const std::set<std::string>& names, Totals& totals) {
+  const Module& module = verified.module();
+  std::vector<std::string> wanted, pinned;
+  for (const std::string& name : names) {
+    wanted.push_back(retrieval_name(module, tape, name));
+    if (wanted.back().find(':') != std::string::npos) pinned.push_back(wanted.back());
+  }
+  BackendOptions canonical;
+  canonical.canonical_order = true;
+  Machine cpu(open_backend("cpu", canonical)), card(open_backend("cuda"));
+  const std::string& name = module.tapes[tape].name;
+  const ModuleId on_cpu = cpu.add(verified, pinned), on_card = card.add(verified, pinned);
+  const std::string expected = play(cpu, on_cpu, name), got = play(card, on_card, name);
+  EXPECT_EQ(expected, got) << module.name << ":" << name;
+  ++totals.tapes;
+  if (!expected.empty()) ++totals.faults;
+  for (const TensorInfo& info : cpu.tensors()) wanted.push_back(info.name);
+  for (const std::string& each : wanted) {
+    if (!expected.empty() && each.find(':') != std::string::npos) continue;  // locals are undefined after a fault
+    const HostArray a = cpu.retrieve(each), b = card.retrieve(each);
+    const Comparison exact = compare_exact(a, b);
+    ++totals.tensors;
+    if (exact.equal()) continue;
+    if (a.dtype == DType::F64 && compare_close(a, b, {0, 0x1p-49}).equal()) {
+      ++totals.close;
+      continue;
+    }
+    ADD_FAILURE() << module.name << ":" << name << ": " << each << ": " << exact.text;
+  }
+}
+
+void compare_file(const std::filesystem::path& path, Totals& totals) {
+  Diagnostics diagnostics;
+  const std::optional<Assembly> assembly = assemble(text_of(path), path.string(), {}, diagnostics);
+  ASSERT_TRUE(assembly) << path << diagnostics.text();
+  const std::optional<VerifiedModule> verified = verify(assembly->module, diagnostics);
+  ASSERT_TRUE(verified) << path << diagnostics.text();
+  std::map<TapeId, std::set<std::string>> names;
+  for (const Expectation& line : assembly->expectations) {
+    const TapeId tape = line.tape.empty() ? verified->default_entry() : assembly->module.find_tape(line.tape);
+    if (line.kind == Expectation::Kind::Equal || line.kind == Expectation::Kind::Close)
+      names[tape].insert(line.name);
+    else
+      names[tape];
+  }
+  for (const auto& [tape, wanted] : names) try {
+      compare_tape(*verified, tape, wanted, totals);
+    } catch (const Error& error) {
+      const std::string what = error.what();
+      const size_t at = what.find("no CUDA kernel for ");
+      if (at == std::string::npos)
+        ADD_FAILURE() << path << ": " << what;
+      else
+        totals.missing.insert(what.substr(at + 19));
+    }
+}
+
+TEST(Gpu, EveryGoldenTapeAgreesWithTheCpuToTheBit) {
+  for (const DeviceReport& device : list_devices())
+    if (device.backend == "cuda" && !device.usable) GTEST_SKIP() << device.reason;
+  Totals totals;
+  std::vector<std::filesystem::path> files;
+  for (const auto& entry : std::filesystem::directory_iterator(TAPE_SOURCE_DIR "/tests/golden"))
+    if (entry.path().extension() == ".tape" && entry.path().filename().string().rfind("bad-", 0) != 0)
+      files.push_back(entry.path());
+  std::sort(files.begin(), files.end());
+  for (const std::filesystem::path& file : files) {
+    if (text_of(file).find(".expect error") != std::string::npos) continue;
+    compare_file(file, totals);
+  }
+  std::printf("%zu tapes played, %zu of them to the same fault; %zu tensors compared, %zu of f64 within 4 ulps\n",
+              totals.tapes, totals.faults, totals.tensors, totals.close);
+  for (const std::string& row : totals.missing) std::printf("no kernel: %s\n", row.c_str());
+  EXPECT_NE(totals.tensors, 0u);
+}
+
+}  // namespace
+}  // namespace tape
