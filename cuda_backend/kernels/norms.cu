@@ -39,6 +39,7 @@ __global__ void __launch_bounds__(256) norm(const __grid_constant__ RowArgs args
       if (args.mean != nullptr) static_cast<Acc*>(args.mean)[row] = mean;
       if (args.rstd != nullptr) static_cast<Acc*>(args.rstd)[row] = rstd;
     }
+    if (args.dst == nullptr) return;  // the statistics alone
     for_elements(team, args.size, valid, [&](int64_t i) {
       const Acc w = affine<T>(args, args.weight, row, i, Acc{1});
       const Acc b = affine<T>(args, args.bias, row, i, static_cast<Acc>(-0.0));
@@ -79,8 +80,66 @@ __global__ void __launch_bounds__(256) norm_grad(const __grid_constant__ RowArgs
   });
 }
 
+/// An element of channel c, by the statistics of its channel.
+template <class T>
+__global__ void channel_norm(const __grid_constant__ ChannelArgs args) {
+  TAPE_KERNEL_BEGIN(args);
+  using Acc = Accumulator<T>;
+  const T* const x = static_cast<const T*>(args.src);
+  const auto at = [](const void* values, int64_t c) { return static_cast<const Acc*>(values)[c]; };
+  for (uint64_t e = first_element(); e < args.elements; e += element_step()) {
+    const auto i = static_cast<int64_t>(e);
+    const int64_t c = i / args.positions % args.channels;
+    if (args.g == nullptr) {
+      const Acc w = args.weight == nullptr ? Acc{1} : load_wide<T>(args.weight, c, args.weight_wide != 0);
+      const Acc b =
+          args.bias == nullptr ? static_cast<Acc>(-0.0) : load_wide<T>(args.bias, c, args.weight_wide != 0);
+      store_wide<T>(args.dst, i, fused((load(x[i]) - at(args.mean, c)) * at(args.rstd, c), w, b), args.wide != 0, false);
+      continue;
+    }
+    const Acc w = args.weight == nullptr ? Acc{1} : load_wide<T>(args.weight, c, args.weight_wide != 0);
+    const Acc scale = w * at(args.rstd, c), g = load_wide<T>(args.g, i, args.wide != 0);
+    Acc value = scale * g;
+    if (args.training != 0) {
+      const Acc normalised = (load(x[i]) - at(args.mean, c)) * at(args.rstd, c);
+      value = scale * fused(-normalised, at(args.slope, c), g - at(args.mean_g, c));
+    }
+    store(static_cast<T*>(args.dst)[i], value, args.accumulate != 0);
+  }
+}
+
+/// The statistics of a channel from its sums, the running ones moved; or from the running ones.
+template <class Acc>
+__global__ void channel_statistics(const __grid_constant__ StatisticsArgs args) {
+  TAPE_KERNEL_BEGIN(args);
+  Acc* const mean = static_cast<Acc*>(args.mean);
+  Acc* const rstd = static_cast<Acc*>(args.rstd);
+  Acc* const running_mean = static_cast<Acc*>(args.running_mean);
+  Acc* const running_var = static_cast<Acc*>(args.running_var);
+  const Acc momentum = static_cast<Acc>(args.momentum), eps = static_cast<Acc>(args.eps), keep = Acc{1} - momentum;
+  for (uint64_t c = first_element(); c < static_cast<uint64_t>(args.channels); c += element_step()) {
+    if (args.training == 0) {
+      mean[c] = running_mean[c];
+      rstd[c] = Acc{1} / ::sqrt(running_var[c] + eps);
+    } else {
+      const Acc squares = rstd[c];
+      running_mean[c] = fused(momentum, mean[c], keep * running_mean[c]);
+      running_var[c] = fused(momentum, squares / static_cast<Acc>(args.count - 1), keep * running_var[c]);
+      rstd[c] = Acc{1} / ::sqrt(squares / static_cast<Acc>(args.count) + eps);
+    }
+    if (args.mean_out != nullptr) static_cast<Acc*>(args.mean_out)[c] = mean[c];
+    if (args.rstd_out != nullptr) static_cast<Acc*>(args.rstd_out)[c] = rstd[c];
+  }
+}
+
 }  // namespace
 
+const void* channel_norm_kernel(DType source) {
+  return dispatch_float(source, [](auto type) { return address_of(&channel_norm<typename decltype(type)::type>); });
+}
+const void* channel_statistics_kernel(DType source) {
+  return source == DType::F64 ? address_of(&channel_statistics<double>) : address_of(&channel_statistics<float>);
+}
 const void* norm_kernel(bool gradient, DType source, Team team) {
   return dispatch_float(source, [&](auto type) {
     using T = typename decltype(type)::type;

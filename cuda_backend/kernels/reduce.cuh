@@ -35,6 +35,14 @@ __device__ __forceinline__ Acc take_element(const ReduceArgs& args, Acc acc, int
     return fused(d, d, acc);
   } else if constexpr (kTake == Take::Exponent) {
     return acc + functions::exp_of(x - aux);
+  } else if constexpr (kTake == Take::Weighted) {
+    const int64_t c = at / args.positions % args.channels;
+    const int64_t stat = args.groups == 0 ? c
+                                          : at / (args.positions * args.channels) * args.groups +
+                                                c / (args.channels / args.groups);
+    const Acc mean = args.mean == nullptr ? Acc{} : static_cast<const Acc*>(args.mean)[stat];
+    const Acc g = load_wide<T>(args.second, at, args.wide != 0);
+    return fused(g, (x - mean) * static_cast<const Acc*>(args.rstd)[stat], acc);
   } else if constexpr (kTake == Take::Dot) {
     return fused(x, static_cast<Acc>(static_cast<const T*>(args.second)[at]), acc);
   } else {
@@ -75,6 +83,8 @@ __device__ void finish_output(const ReduceArgs& args, int64_t output, int64_t au
   if constexpr (std::is_floating_point_v<Acc>) {
     if (args.empty != 0 && (finish == Finish::Root || finish == Finish::Store)) value = value == Acc{1} ? value : Acc{};
     if (finish == Finish::Mean || finish == Finish::Variance) value /= static_cast<Acc>(args.divisor);
+    if (finish == Finish::Rstd)
+      value = Acc{1} / ::sqrt(value / static_cast<Acc>(args.divisor) + static_cast<Acc>(args.parameter));
     if (finish == Finish::Root) value = ::sqrt(value);
     if (finish == Finish::LogSumExp) {
       const Acc max = static_cast<const Acc*>(args.aux)[aux_at];

@@ -8,17 +8,19 @@
 namespace tape::cuda {
 
 /// What an element does to an accumulator; `Deviation` and `Exponent` look at a value per output of an earlier pass.
-enum class Take : uint32_t { Sum, Product, Maximum, Minimum, Square, Deviation, Exponent, Dot };
+enum class Take : uint32_t { Sum, Product, Maximum, Minimum, Square, Deviation, Exponent, Dot, Weighted };
 /// What becomes of the value of an output.
-enum class Finish : uint32_t { Accumulator, Store, Mean, Root, Variance, LogSumExp };
+enum class Finish : uint32_t { Accumulator, Store, Mean, Root, Variance, LogSumExp, Rstd };
 
 struct ReduceArgs {
   const Fault* guard;
   void* dst;         // of the last pass
   const void* src;
-  const void* second;  // Dot: the other factor
+  const void* second;  // Dot, Weighted: the other factor
   void* partial;       // values of blocks: outputs x leaves, where leaves > 1
   void* aux;           // by output of the whole reduction: means or maxima
+  const void* mean;    // Weighted: statistics of the norm; null where it is not centred
+  const void* rstd;
   int64_t outer, size, inner;
   int64_t leaves;         // 1: a team does the whole row; else blockIdx.y is the leaf
   int64_t kept_size[8];   // how outer indexes aux: runs from the outermost
@@ -28,11 +30,13 @@ struct ReduceArgs {
   uint32_t dst_dtype;  // DType
   uint32_t accumulate;
   double divisor;    // Mean, Variance
-  double parameter;  // of a loss
+  double parameter;  // of a loss; Rstd: eps
+  int64_t channels, positions;  // Weighted: of the source [samples, channels, positions]
+  int64_t groups;               // statistics a sample; 0: one a channel
   uint32_t empty;  // nothing is reduced: sums are +0
-  uint32_t reserved;
+  uint32_t wide;   // Weighted: `second` is f32 beside halves
 };
-inline constexpr unsigned kReducePointers = 6;
+inline constexpr unsigned kReducePointers = 8;
 
 enum class Team : uint32_t { Warp, Block, Column };
 inline constexpr unsigned kRowsOfBlock = 8;  // warp teams of a block

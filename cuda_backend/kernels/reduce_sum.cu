@@ -24,6 +24,7 @@ const void* reduce_kernel(Take take, DType source, Team team) {
     case Take::Square:
     case Take::Deviation:
     case Take::Exponent:
+    case Take::Weighted:
       return reduce_function_kernel(take, source, team);
   }
   return nullptr;

@@ -27,10 +27,43 @@ struct RowArgs {
 };
 inline constexpr unsigned kRowPointers = 8;
 
-/// SOFTMAX, LOG_SOFTMAX and gradients; nullptr for another row.
+/// SOFTMAX, LOG_SOFTMAX, CAUSAL_SOFTMAX (`run`: queries) and gradients; nullptr for another row.
 [[nodiscard]] const void* softmax_kernel(Opcode op, DType source, Team team);
 /// Rows of adjacent elements normalised by their own statistics.
 [[nodiscard]] const void* norm_kernel(bool gradient, DType source, Team team);
+
+struct ChannelArgs {  // BATCH_NORM by elements, and its gradient where g is given
+  const Fault* guard;
+  void* dst;
+  const void* src;
+  const void* g;
+  const void* weight;
+  const void* bias;
+  const void* mean;
+  const void* rstd;
+  const void* mean_g;
+  const void* slope;
+  uint64_t elements;
+  int64_t channels, positions;
+  uint32_t wide, weight_wide, training, accumulate;
+};
+inline constexpr unsigned kChannelPointers = 10;
+[[nodiscard]] const void* channel_norm_kernel(DType source);
+
+struct StatisticsArgs {  // mean and sum of squares (in rstd) of channels to their statistics
+  const Fault* guard;
+  void* mean;
+  void* rstd;
+  void* running_mean;
+  void* running_var;
+  void* mean_out;
+  void* rstd_out;
+  int64_t channels, count;
+  double momentum, eps;
+  uint32_t training, reserved;
+};
+inline constexpr unsigned kStatisticsPointers = 7;
+[[nodiscard]] const void* channel_statistics_kernel(DType source);
 
 struct LabelArgs {  // the check of the labels of a loss, which also counts the rows that are not ignored
   Fault* fault;

@@ -44,6 +44,39 @@ __global__ void __launch_bounds__(kTeamThreads<kTeam>) softmax_grad(const __grid
   });
 }
 
+/// The canonical sums run over the columns a row sees; the others are never read and give 0.
+template <bool kGradient, class T, Team kTeam>
+__global__ void __launch_bounds__(256) causal(const __grid_constant__ RowArgs args) {
+  TAPE_KERNEL_BEGIN(args);
+  using Acc = Accumulator<T>;
+  for_row<kTeam, T>(args.outer, args.size, 1, [&](const auto& team, int64_t row, int64_t base, bool) {
+    const int64_t seen = row % args.run + args.size - args.run + 1;
+    const T* const x = static_cast<const T*>(args.src) + base;
+    const auto at = [=](int64_t i) { return load(x[i]); };
+    if constexpr (kGradient) {
+      const T* const g = static_cast<const T*>(args.g) + base;
+      const Acc dot = team.template reduce<Sum<Acc>>(
+          seen, [&](Acc acc, int64_t i) { return fused(at(i), load(g[i]), acc); });
+      T* const dst = static_cast<T*>(args.dst) + base;
+      for_elements(team, args.size, true, [&](int64_t i) {
+        store(dst[i], i < seen ? at(i) * (load(g[i]) - dot) : Acc{}, args.accumulate != 0);
+      });
+    } else {
+      const Statistics<Acc> s = softmax_statistics<Acc>(team, seen, at);
+      const bool blind = s.max == -std::numeric_limits<Acc>::infinity();
+      for_elements(team, args.size, true, [&](int64_t i) {
+        const Acc value = i < seen && !blind ? functions::exp_of(at(i) - s.max) / s.sum : Acc{};
+        store_wide<T>(args.dst, base + i, value, args.wide != 0, false);
+      });
+    }
+  });
+}
+template <bool kGradient, class T>
+const void* causal_by_team(Team team) {
+  return team == Team::Warp ? address_of(&causal<kGradient, T, Team::Warp>)
+                            : address_of(&causal<kGradient, T, Team::Block>);
+}
+
 template <bool kGradient, bool kLog, class T>
 const void* by_team(Team team) {
   if constexpr (kGradient) {
@@ -66,6 +99,8 @@ const void* softmax_kernel(Opcode op, DType source, Team team) {
     if (op == Opcode::LogSoftmax) return by_team<false, true, T>(team);
     if (op == Opcode::SoftmaxGrad) return by_team<true, false, T>(team);
     if (op == Opcode::LogSoftmaxGrad) return by_team<true, true, T>(team);
+    if (op == Opcode::CausalSoftmax) return causal_by_team<false, T>(team);
+    if (op == Opcode::CausalSoftmaxGrad) return causal_by_team<true, T>(team);
     return nullptr;
   });
 }

@@ -43,6 +43,7 @@ struct Reduction {
   DType source;
   int64_t count = 1;    // elements of an output
   int64_t outputs = 1;
+  ReduceArgs extra{};
 
   void run(Take take, Finish finish, const void* src, void* dst, DType dst_dtype, void* aux, double divisor) const;
 };
@@ -60,7 +61,7 @@ void Reduction::run(Take take, Finish finish, const void* src, void* dst, DType 
     size_t at = left.size();
     while (!left[at - 1].reduced) --at;
     --at;  // the last group
-    ReduceArgs args{};
+    ReduceArgs args = extra;
     args.outer = args.inner = 1;
     for (size_t i = 0; i < at; ++i) args.outer *= left[i].size;
     for (size_t i = at + 1; i < left.size(); ++i) args.inner *= left[i].size;
@@ -93,15 +94,18 @@ void Reduction::run(Take take, Finish finish, const void* src, void* dst, DType 
     if (final) return;
     from = args.dst;
     dtype = compute_of(source);
-    if (take == Take::Square || take == Take::Deviation || take == Take::Exponent || take == Take::Dot) take = Take::Sum;
+    if (take != Take::Product && take != Take::Maximum && take != Take::Minimum) take = Take::Sum;
   }
 }
 
-Reduction make(const Call& call, LaunchList& list, std::span<const int64_t> axes) {
-  const View& source = call.operand(1);
-  Reduction r{call, list, runs_of(source.shape, axes), source.dtype};
+Reduction make(const Call& call, LaunchList& list, const tape::Shape& shape, std::span<const int64_t> axes,
+               DType source) {
+  Reduction r{call, list, runs_of(shape, axes), source};
   for (const Run& run : r.runs) (run.reduced ? r.count : r.outputs) *= run.size;
   return r;
+}
+Reduction make(const Call& call, LaunchList& list, std::span<const int64_t> axes) {
+  return make(call, list, call.operand(1).shape, axes, call.operand(1).dtype);
 }
 
 void reduce(const Call& call, LaunchList& list) {
@@ -208,6 +212,14 @@ void fold_pass(Take take, DType dtype, const ReduceArgs& args, LaunchList& list)
   LaunchList::Shape folds;
   folds.x = static_cast<uint64_t>(args.outer * args.inner);
   list.add(fold_kernel(take, compute_of(dtype)), folds, args, kReducePointers);
+}
+
+void reduce_axes(const Call& call, LaunchList& list, const tape::Shape& shape, std::span<const int64_t> axes,
+                 DType source, Take take, Finish finish, const void* src, void* dst, DType dst_dtype,
+                 const ReduceArgs& extra) {
+  Reduction r = make(call, list, shape, axes, source);
+  r.extra = extra;
+  r.run(take, finish, src, dst, dst_dtype, extra.aux, extra.divisor);
 }
 
 bool lower_reduce(const Call& call, LaunchList& list) {

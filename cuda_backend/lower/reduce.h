@@ -11,4 +11,9 @@ void reduce_pass(Take take, DType dtype, bool last_axis, ReduceArgs args, Launch
 /// Combines args.leaves values of every output.
 void fold_pass(Take take, DType dtype, const ReduceArgs& args, LaunchList& list);
 
+/// A reduction of the axes of a dense tensor; `extra` has what its Take looks at.
+void reduce_axes(const Call& call, LaunchList& list, const tape::Shape& shape, std::span<const int64_t> axes,
+                 DType source, Take take, Finish finish, const void* src, void* dst, DType dst_dtype,
+                 const ReduceArgs& extra);
+
 }  // namespace tape::cuda

@@ -97,6 +97,196 @@ void norm(const Call& call, LaunchList& list, const Places& at, bool groups, boo
   list.add(norm_kernel(gradient, source.dtype, teams.team), teams.shape, args, kRowPointers);
 }
 
+void causal(const Call& call, LaunchList& list) {
+  const View& source = call.operand(1);
+  const int rank = source.shape.rank();
+  if (source.elements == 0) return;
+  RowArgs args{};
+  args.size = source.shape[rank - 1];
+  args.run = source.shape[rank - 2];
+  args.outer = source.elements / args.size;
+  args.inner = 1;
+  args.dst = call.operand(0).pointer();
+  args.src = source.pointer();
+  if (call.opcode() == Opcode::CausalSoftmaxGrad) args.g = call.operand(2).pointer();
+  args.wide = wide(call.operand(0), source.dtype) ? 1 : 0;
+  args.accumulate = call.accumulate ? 1 : 0;
+  const Teams teams = teams_for(call, source.dtype, args.outer, args.size, 1);
+  list.add(softmax_kernel(call.opcode(), source.dtype, teams.team), teams.shape, args, kRowPointers);
+}
+
+/// A source [samples, channels, positions] whose channels are summed over samples and positions.
+struct Channels {
+  int64_t samples = 1, channels = 1, positions = 1;
+  [[nodiscard]] tape::Shape shape() const { return {samples, channels, positions}; }
+  [[nodiscard]] int64_t count() const { return samples * positions; }
+};
+constexpr int64_t kAllButChannels[] = {0, 2};
+
+Channels channels_of(const tape::Shape& shape) {
+  Channels at{shape[0], shape[1], 1};
+  for (int axis = 2; axis < shape.rank(); ++axis) at.positions *= shape[axis];
+  return at;
+}
+
+struct Stats {
+  void* mean;
+  void* rstd;
+};
+
+/// Means and 1 / sqrt(variance + eps) of channels, or (`squares`) means and sums of squared distances, in scratch.
+Stats channel_stats(const Call& call, LaunchList& list, const Channels& at, double eps, bool squares) {
+  const View& source = call.operand(1);
+  const uint64_t bytes = static_cast<uint64_t>(at.channels) * size_of(compute_of(source.dtype));
+  const Stats stats{list.scratch(bytes), list.scratch(bytes)};
+  ReduceArgs extra{};
+  extra.divisor = static_cast<double>(at.count());
+  reduce_axes(call, list, at.shape(), kAllButChannels, source.dtype, Take::Sum, Finish::Mean, source.pointer(),
+              stats.mean, DType{}, extra);
+  extra.aux = stats.mean;
+  extra.parameter = eps;
+  reduce_axes(call, list, at.shape(), kAllButChannels, source.dtype, Take::Deviation,
+              squares ? Finish::Accumulator : Finish::Rstd, source.pointer(), stats.rstd, DType{}, extra);
+  return stats;
+}
+
+/// The statistics of rows of n adjacent elements, in scratch.
+Stats row_stats(const Call& call, LaunchList& list, int64_t rows, int64_t n, double eps, bool centred) {
+  const View& source = call.operand(1);
+  const uint64_t bytes = static_cast<uint64_t>(rows) * size_of(compute_of(source.dtype));
+  RowArgs args{};
+  args.src = source.pointer();
+  args.mean = list.scratch(bytes);
+  args.rstd = list.scratch(bytes);
+  args.outer = rows;
+  args.size = n;
+  args.inner = args.weights = args.run = 1;
+  args.eps = eps;
+  args.centred = centred ? 1 : 0;
+  if (rows != 0) {
+    const Teams teams = teams_for(call, source.dtype, rows, n, 1);
+    list.add(norm_kernel(false, source.dtype, teams.team), teams.shape, args, kRowPointers);
+  }
+  return {args.mean, args.rstd};
+}
+
+/// The gradient by the weight of a norm; `groups` statistics a sample, 0: one a channel. Operands -1 for none.
+void weight_grad(const Call& call, LaunchList& list, const Channels& at, int64_t groups, int mean, int rstd) {
+  const View &dst = call.operand(0), &source = call.operand(1), &g = call.operand(2);
+  if (at.channels == 0) return;
+  const double eps = round_to_compute(call.command.attr_float("eps"), source.dtype);
+  ReduceArgs extra{};
+  extra.mean = mean < 0 ? nullptr : call.operand(static_cast<size_t>(mean)).pointer();
+  extra.rstd = call.operand(static_cast<size_t>(rstd)).pointer();
+  if (extra.rstd == nullptr || (mean >= 0 && extra.mean == nullptr)) {
+    const int64_t rows = at.samples * groups;
+    const Stats stats = groups == 0 ? channel_stats(call, list, at, eps, false)
+                                    : row_stats(call, list, rows, at.channels / groups * at.positions, eps, mean >= 0);
+    if (mean >= 0 && extra.mean == nullptr) extra.mean = stats.mean;
+    if (extra.rstd == nullptr) extra.rstd = stats.rstd;
+  }
+  extra.second = g.pointer();
+  extra.wide = wide(g, source.dtype) ? 1 : 0;
+  extra.channels = at.channels;
+  extra.positions = std::max<int64_t>(1, at.positions);
+  extra.groups = groups;
+  reduce_axes(call, list, at.shape(), kAllButChannels, source.dtype, Take::Weighted, Finish::Store, source.pointer(),
+              dst.pointer(), dst.dtype, extra);
+}
+Channels rows_as_samples(const Call& call) {
+  const tape::Shape& shape = call.operand(1).shape;
+  const int64_t axis = call.command.attr_int("axis");
+  Channels rows;
+  for (int i = 0; i < shape.rank(); ++i)
+    (i < (axis < 0 ? axis + shape.rank() : axis) ? rows.samples : rows.channels) *= shape[i];
+  return rows;
+}
+
+void batch_norm(const Call& call, LaunchList& list) {
+  const View& source = call.operand(1);
+  const Channels at = channels_of(source.shape);
+  if (at.channels == 0) return;
+  const bool training = call.command.attr_bool("training");
+  const uint64_t bytes = static_cast<uint64_t>(at.channels) * size_of(compute_of(source.dtype));
+  const Stats stats =
+      training ? channel_stats(call, list, at, 0, true) : Stats{list.scratch(bytes), list.scratch(bytes)};
+  StatisticsArgs own{};
+  own.mean = stats.mean;
+  own.rstd = stats.rstd;
+  own.running_mean = call.operand(2).pointer();
+  own.running_var = call.operand(3).pointer();
+  own.mean_out = call.operand(6).pointer();
+  own.rstd_out = call.operand(7).pointer();
+  own.channels = at.channels;
+  own.count = at.count();
+  own.momentum = round_to_compute(call.command.attr_float("momentum"), source.dtype);
+  own.eps = round_to_compute(call.command.attr_float("eps"), source.dtype);
+  own.training = training ? 1 : 0;
+  list.add(channel_statistics_kernel(source.dtype), LaunchList::over(static_cast<uint64_t>(at.channels)), own,
+           kStatisticsPointers);
+  ChannelArgs args{};
+  args.dst = call.operand(0).pointer();
+  args.src = source.pointer();
+  args.weight = call.operand(4).pointer();
+  args.bias = call.operand(5).pointer();
+  args.mean = stats.mean;
+  args.rstd = stats.rstd;
+  args.elements = static_cast<uint64_t>(source.elements);
+  args.channels = at.channels;
+  args.positions = std::max<int64_t>(1, at.positions);
+  args.wide = wide(call.operand(0), source.dtype) ? 1 : 0;
+  args.weight_wide = wide(call.operand(args.weight != nullptr ? 4 : 5), source.dtype) ? 1 : 0;
+  if (args.elements != 0)
+    list.add(channel_norm_kernel(source.dtype), LaunchList::over(args.elements), args, kChannelPointers);
+}
+
+void batch_norm_grad(const Call& call, LaunchList& list) {
+  const View &source = call.operand(1), &g = call.operand(2);
+  const Channels at = channels_of(source.shape);
+  if (source.elements == 0) return;
+  const double eps = round_to_compute(call.command.attr_float("eps"), source.dtype);
+  ChannelArgs args{};
+  args.mean = call.operand(4).pointer();
+  args.rstd = call.operand(5).pointer();
+  if (args.mean == nullptr || args.rstd == nullptr) {
+    const Stats stats = channel_stats(call, list, at, eps, false);
+    if (args.mean == nullptr) args.mean = stats.mean;
+    if (args.rstd == nullptr) args.rstd = stats.rstd;
+  }
+  args.training = call.command.attr_bool("training") ? 1 : 0;
+  args.wide = wide(g, source.dtype) ? 1 : 0;
+  args.channels = at.channels;
+  args.positions = at.positions;
+  if (args.training != 0) {
+    const uint64_t bytes = static_cast<uint64_t>(at.channels) * size_of(compute_of(source.dtype));
+    void* const mean_g = list.scratch(bytes);
+    void* const slope = list.scratch(bytes);
+    ReduceArgs extra{};
+    extra.divisor = static_cast<double>(at.count());
+    // The order of the sum of g follows the dtype of the source, whose lanes it has.
+    if (args.wide != 0) no_kernel(call, " of halves with f32 gradients");
+    reduce_axes(call, list, at.shape(), kAllButChannels, source.dtype, Take::Sum, Finish::Mean, g.pointer(), mean_g,
+                DType{}, extra);
+    extra.mean = args.mean;
+    extra.rstd = args.rstd;
+    extra.second = g.pointer();
+    extra.channels = at.channels;
+    extra.positions = at.positions;
+    reduce_axes(call, list, at.shape(), kAllButChannels, source.dtype, Take::Weighted, Finish::Mean, source.pointer(),
+                slope, DType{}, extra);
+    args.mean_g = mean_g;
+    args.slope = slope;
+  }
+  args.dst = call.operand(0).pointer();
+  args.src = source.pointer();
+  args.g = g.pointer();
+  args.weight = call.operand(3).pointer();
+  args.weight_wide = wide(call.operand(3), source.dtype) ? 1 : 0;
+  args.elements = static_cast<uint64_t>(source.elements);
+  args.accumulate = call.accumulate ? 1 : 0;
+  list.add(channel_norm_kernel(source.dtype), LaunchList::over(args.elements), args, kChannelPointers);
+}
+
 void cross_entropy(const Call& call, LaunchList& list) {
   const Opcode op = call.opcode();
   const bool gradient = op == Opcode::CrossEntropyGrad || op == Opcode::NllLossGrad;
@@ -223,6 +413,28 @@ bool lower_rows(const Call& call, LaunchList& list) {
       return true;
     case Opcode::GroupNormGrad:
       norm(call, list, {3, -1, 4, 5}, true, true);
+      return true;
+    case Opcode::CausalSoftmax:
+    case Opcode::CausalSoftmaxGrad:
+      causal(call, list);
+      return true;
+    case Opcode::LayerNormWeightGrad:
+      weight_grad(call, list, rows_as_samples(call), 1, 3, 4);
+      return true;
+    case Opcode::RmsNormWeightGrad:
+      weight_grad(call, list, rows_as_samples(call), 1, -1, 3);
+      return true;
+    case Opcode::GroupNormWeightGrad:
+      weight_grad(call, list, channels_of(call.operand(1).shape), call.command.attr_int("groups"), 3, 4);
+      return true;
+    case Opcode::BatchNormWeightGrad:
+      weight_grad(call, list, channels_of(call.operand(1).shape), 0, 3, 4);
+      return true;
+    case Opcode::BatchNorm:
+      batch_norm(call, list);
+      return true;
+    case Opcode::BatchNormGrad:
+      batch_norm_grad(call, list);
       return true;
     case Opcode::CrossEntropy:
     case Opcode::CrossEntropyGrad:
