@@ -84,6 +84,7 @@ enum tape_cuda_fault_kind {
   TAPE_CUDA_NOT_EQUAL,   // elements with bits a, b of operands 0, 1
   TAPE_CUDA_NOT_CLOSE,   // the same, distance and allowed
   TAPE_CUDA_CURSOR,      // row a of a stream of `limit` rows
+  TAPE_CUDA_START,       // start a of axis `position`, operand `operand`, is outside [0, limit]
   TAPE_CUDA_COUNT,       // REPEAT count a above `limit`
 };
 

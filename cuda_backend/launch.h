@@ -81,6 +81,8 @@ bool lower_matmul(const Call& call, LaunchList& list);
 bool lower_random(const Call& call, LaunchList& list);
 bool lower_optimizer(const Call& call, LaunchList& list);
 bool lower_index(const Call& call, LaunchList& list);
+bool lower_shape(const Call& call, LaunchList& list);
+bool lower_window(const Call& call, LaunchList& list);
 bool lower_control(const Call& call, LaunchList& list);
 
 /// What a row cannot do on the card.

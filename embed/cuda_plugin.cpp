@@ -283,6 +283,9 @@ class CudaExecutable final : public Executable {
       case TAPE_CUDA_CURSOR:
         return fmt::format("{}[1] is {}, outside the {} rows bound",
                            module.tensors[module.streams[stream_of(command)].cursor].name, integer, record.limit);
+      case TAPE_CUDA_START:
+        return fmt::format("start {} at {} of axis {} is outside [0,{}]", integer, element_name(tensor(operand), 0),
+                           record.position, record.limit);
       case TAPE_CUDA_COUNT:
         return fmt::format("{} is {}, above max={}", tensor(0).name, integer, record.limit);
       default:

@@ -35,6 +35,8 @@ __device__ __forceinline__ Acc take_element(const ReduceArgs& args, Acc acc, int
     return fused(d, d, acc);
   } else if constexpr (kTake == Take::Exponent) {
     return acc + functions::exp_of(x - aux);
+  } else if constexpr (kTake == Take::Second) {  // in the order of src, which is not looked at
+    return acc + load_wide<T>(args.second, at, args.wide != 0);
   } else if constexpr (kTake == Take::Weighted) {
     const int64_t c = at / args.positions % args.channels;
     const int64_t stat = args.groups == 0 ? c

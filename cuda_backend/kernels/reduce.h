@@ -8,7 +8,7 @@
 namespace tape::cuda {
 
 /// What an element does to an accumulator; `Deviation` and `Exponent` look at a value per output of an earlier pass.
-enum class Take : uint32_t { Sum, Product, Maximum, Minimum, Square, Deviation, Exponent, Dot, Weighted };
+enum class Take : uint32_t { Sum, Product, Maximum, Minimum, Square, Deviation, Exponent, Dot, Weighted, Second };
 /// What becomes of the value of an output.
 enum class Finish : uint32_t { Accumulator, Store, Mean, Root, Variance, LogSumExp, Rstd };
 

@@ -9,6 +9,7 @@ const void* reduce_function_kernel(Take take, DType source, Team team) {
     using T = typename decltype(type)::type;
     if (take == Take::Square) return reduce_by_team<Take::Square, T>(team);
     if (take == Take::Weighted) return reduce_by_team<Take::Weighted, T>(team);
+    if (take == Take::Second) return reduce_by_team<Take::Second, T>(team);
     if (take == Take::Deviation) return reduce_by_team<Take::Deviation, T>(team);
     return reduce_by_team<Take::Exponent, T>(team);
   });

@@ -25,6 +25,7 @@ const void* reduce_kernel(Take take, DType source, Team team) {
     case Take::Deviation:
     case Take::Exponent:
     case Take::Weighted:
+    case Take::Second:
       return reduce_function_kernel(take, source, team);
   }
   return nullptr;

@@ -1,4 +1,4 @@
-// Moves between two layouts: RESHAPE, TRANSPOSE, BROADCAST, CONCAT, SPLIT, SLICE, SLICE_GRAD, FLIP, PAD with a constant.
+// Moves between two layouts: RESHAPE, TRANSPOSE, BROADCAST, CONCAT, SPLIT, SLICE, SLICE_GRAD, FLIP.
 #include "cuda_backend/kernels/elementwise.h"
 #include "cuda_backend/launch.h"
 #include "cuda_backend/lower/values.h"
@@ -140,17 +140,6 @@ void slice_grad(const Call& call, LaunchList& list) {
   list.add(add_kernel(dst.dtype), LaunchList::over(args.nest.elements), args, kMovePointers);
 }
 
-void pad(const Call& call, LaunchList& list) {
-  if (call.command.attr_int("mode") != 0) no_kernel(call, " of this mode");
-  const View &dst = call.operand(0), &src = call.operand(1);
-  fill(dst.pointer(), dst.elements, stored_value(call.command, dst.dtype), dst.dtype, list);
-  const auto low = call.command.attr_list("low");
-  Walk walk = dense_walk(src.shape);
-  walk.dst = row_major_strides(dst.shape);
-  for (size_t axis = 0; axis < low.size(); ++axis) walk.dst_at += low[axis] * walk.dst[axis];
-  play(walk, dst, src, list);
-}
-
 }  // namespace
 
 bool lower_move(const Call& call, LaunchList& list) {
@@ -179,9 +168,6 @@ bool lower_move(const Call& call, LaunchList& list) {
       return true;
     case Opcode::Flip:
       play(flipped(call), call.operand(0), call.operand(1), list);
-      return true;
-    case Opcode::Pad:
-      pad(call, list);
       return true;
     default:
       return false;

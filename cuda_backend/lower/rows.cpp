@@ -264,12 +264,12 @@ void batch_norm_grad(const Call& call, LaunchList& list) {
     ReduceArgs extra{};
     extra.divisor = static_cast<double>(at.count());
     // The order of the sum of g follows the dtype of the source, whose lanes it has.
-    if (args.wide != 0) no_kernel(call, " of halves with f32 gradients");
-    reduce_axes(call, list, at.shape(), kAllButChannels, source.dtype, Take::Sum, Finish::Mean, g.pointer(), mean_g,
-                DType{}, extra);
+    extra.second = g.pointer();
+    extra.wide = args.wide;
+    reduce_axes(call, list, at.shape(), kAllButChannels, source.dtype, Take::Second, Finish::Mean, source.pointer(),
+                mean_g, DType{}, extra);
     extra.mean = args.mean;
     extra.rstd = args.rstd;
-    extra.second = g.pointer();
     extra.channels = at.channels;
     extra.positions = at.positions;
     reduce_axes(call, list, at.shape(), kAllButChannels, source.dtype, Take::Weighted, Finish::Mean, source.pointer(),

@@ -1,0 +1,222 @@
+// PAD, PAD_GRAD, TRIANGLE, DYNAMIC_SLICE and its kin, CUMSUM, CUMPROD and its gradient.
+#include "cuda_backend/kernels/shape.h"
+
+#include "cuda_backend/kernels/canonical.cuh"
+
+namespace tape::cuda {
+namespace {
+
+enum Mode : uint32_t { kConstant = 0, kReflect = 1, kCircular = 2 };
+
+/// The position of part at position i of whole along an axis; -1 for none.
+__device__ __forceinline__ int64_t source_of(const PadArgs& args, int axis, int64_t i) {
+  const int64_t n = args.part[axis], j = i - args.low[axis];
+  if (j >= 0 && j < n) return j;
+  if (args.mode == kConstant) return -1;
+  if (args.mode == kReflect) return j < 0 ? -j : 2 * (n - 1) - j;
+  return j < 0 ? j + n : j - n;
+}
+
+template <class T>
+__global__ void pad(const __grid_constant__ PadArgs args) {
+  TAPE_KERNEL_BEGIN(args);
+  for (uint64_t e = first_element(); e < args.elements; e += element_step()) {
+    int64_t rest = static_cast<int64_t>(e), from = 0, stride = 1;
+    for (int axis = args.rank - 1; axis >= 0 && from >= 0; --axis) {
+      const int64_t at = source_of(args, axis, rest % args.whole[axis]);
+      rest /= args.whole[axis];
+      from = at < 0 ? -1 : from + at * stride;
+      stride *= args.part[axis];
+    }
+    static_cast<T*>(args.dst)[e] = from < 0 ? static_cast<T>(args.value) : static_cast<const T*>(args.src)[from];
+  }
+}
+
+/// The candidates of positions of whole that position i of part fills, rising; candidate 0, 1 or 2, -1 for none.
+__device__ __forceinline__ int64_t target_of(const PadArgs& args, int axis, int64_t i, int candidate) {
+  const int64_t n = args.part[axis], own = args.low[axis] + i;
+  int64_t at = own;
+  if (candidate != 1) {
+    if (args.mode == kConstant) return -1;
+    if (args.mode == kCircular) {
+      at = candidate == 0 ? own - n : own + n;
+    } else {
+      if (candidate == 0 ? i == 0 : i >= n - 1) return -1;
+      at = candidate == 0 ? args.low[axis] - i : args.low[axis] + 2 * (n - 1) - i;
+    }
+  }
+  return at >= 0 && at < args.whole[axis] && source_of(args, axis, at) == i ? at : -1;
+}
+
+template <class T>
+__global__ void pad_grad(const __grid_constant__ PadArgs args) {
+  TAPE_KERNEL_BEGIN(args);
+  using Acc = ComputeType<T>;
+  for (uint64_t e = first_element(); e < args.elements; e += element_step()) {
+    int64_t position[8];
+    int64_t rest = static_cast<int64_t>(e);
+    int combinations = 1;
+    for (int axis = args.rank - 1; axis >= 0; --axis) {
+      position[axis] = rest % args.part[axis];
+      rest /= args.part[axis];
+      combinations *= 3;
+    }
+    auto sum = static_cast<Acc>(-0.0);
+    for (int code = 0; code < combinations; ++code) {  // row-major order of g: the first axis varies last
+      int64_t at = 0;
+      int left = code, weight = combinations;
+      for (int axis = 0; axis < args.rank && at >= 0; ++axis) {
+        weight /= 3;
+        const int64_t target = target_of(args, axis, position[axis], left / weight);
+        left %= weight;
+        at = target < 0 ? -1 : at * args.whole[axis] + target;
+      }
+      if (at >= 0) sum += load(static_cast<const T*>(args.src)[at]);
+    }
+    store(static_cast<T*>(args.dst)[e], sum, args.accumulate != 0);
+  }
+}
+
+template <class T>
+__global__ void triangle(const __grid_constant__ TriangleArgs args) {
+  TAPE_KERNEL_BEGIN(args);
+  for (uint64_t e = first_element(); e < args.elements; e += element_step()) {
+    const auto i = static_cast<int64_t>(e);
+    const int64_t column = i % args.columns, row = i / args.columns % args.rows;
+    const bool kept = args.upper != 0 ? column - row >= args.diagonal : column - row <= args.diagonal;
+    static_cast<T*>(args.dst)[e] = kept ? static_cast<const T*>(args.src)[e] : static_cast<T>(args.value);
+  }
+}
+
+/// One thread.
+__global__ void place(const __grid_constant__ PlaceArgs args) {
+  cudaGridDependencySynchronize();
+  cudaTriggerProgrammaticLaunchCompletion();
+  if (args.fault->set != 0) return;
+  int64_t offset = 0;
+  for (int i = 0; i < args.starts; ++i) {
+    const int64_t start = load_index(args.start[i], 0, (args.wide >> i & 1u) != 0);
+    if (start < 0 || start > args.last[i]) {
+      Fault& fault = *args.fault;
+      fault.command = args.site.command;
+      fault.kind = args.site.kind;
+      fault.operand = args.site.operand + i;
+      fault.position = i;
+      fault.limit = args.last[i];
+      fault.a = static_cast<uint64_t>(start);
+      fault.set = 1;
+      return;
+    }
+    offset += start * args.stride[i];
+  }
+  *args.place = offset;
+}
+
+/// Guarded by the fault record always: without a place there is nothing to move.
+template <class T>
+__global__ void dynamic_slice(const __grid_constant__ SliceArgs args) {
+  TAPE_KERNEL_BEGIN(args);
+  const int64_t offset = *args.place;
+  T* const dst = static_cast<T*>(args.dst) + (args.place_in_dst != 0 ? offset : 0);
+  const T* const src = static_cast<const T*>(args.src) + (args.place_in_dst != 0 ? 0 : offset);
+  for (uint64_t i = first_element(); i < args.nest.elements; i += element_step()) {
+    int64_t at[2];
+    nest_offsets(args.nest, i, at);
+    dst[at[0]] = src[at[1]];
+  }
+}
+
+/// Runs of 32 within chunks of 1,024: the order of cpu_reference/kernels/scan.h.
+template <class Rule>
+struct RunningScan {
+  using Acc = typename Rule::Acc;
+  Acc run = Rule::identity(), runs = Rule::identity(), chunks = Rule::identity();
+  int64_t count = 0;
+  __device__ Acc push(Acc element) {
+    if (count % 32 == 0) {
+      runs = Rule::combine(runs, run);
+      run = Rule::identity();
+    }
+    if (count % 1024 == 0) {
+      chunks = Rule::combine(chunks, runs);
+      runs = Rule::identity();
+    }
+    ++count;
+    run = Rule::combine(run, element);
+    return Rule::combine(chunks, Rule::combine(runs, run));
+  }
+};
+
+/// First element of a line in the direction of the scan, and the step.
+struct Line {
+  int64_t first, step;
+  __device__ Line(const ScanArgs& args, int64_t line) {
+    const int64_t start = line / args.inner * args.size * args.inner + line % args.inner;
+    first = args.reverse != 0 ? start + (args.size - 1) * args.inner : start;
+    step = args.reverse != 0 ? -args.inner : args.inner;
+  }
+};
+
+template <template <class> class RuleOf, class T>
+__global__ void scan(const __grid_constant__ ScanArgs args) {
+  TAPE_KERNEL_BEGIN(args);
+  for (uint64_t e = first_element(); e < static_cast<uint64_t>(args.outer * args.inner); e += element_step()) {
+    const Line line(args, static_cast<int64_t>(e));
+    RunningScan<RuleOf<Accumulator<T>>> running;
+    int64_t at = line.first;
+    for (int64_t i = 0; i < args.size; ++i, at += line.step)
+      store_wide<T>(args.dst, at, running.push(load(static_cast<const T*>(args.src)[at])), args.wide != 0,
+                    args.accumulate != 0);
+  }
+}
+
+template <class T>
+__global__ void cumprod_grad(const __grid_constant__ ScanArgs args) {
+  TAPE_KERNEL_BEGIN(args);
+  using Acc = ComputeType<T>;
+  const T* const x = static_cast<const T*>(args.src);
+  T* const dst = static_cast<T*>(args.dst);
+  for (uint64_t e = first_element(); e < static_cast<uint64_t>(args.outer * args.inner); e += element_step()) {
+    const Line line(args, static_cast<int64_t>(e));
+    Acc* const rest = static_cast<Acc*>(args.rest) + static_cast<int64_t>(e) * args.size;
+    Acc r{};
+    for (int64_t i = args.size - 1; i >= 0; --i) {
+      const int64_t at = line.first + i * line.step;
+      const Acc upstream = load_wide<T>(args.g, at, args.wide != 0);
+      r = i == args.size - 1 ? upstream : fused(load(x[at + line.step]), r, upstream);
+      rest[i] = r;
+    }
+    Acc before = 1;
+    for (int64_t i = 0; i < args.size; ++i) {
+      const int64_t at = line.first + i * line.step;
+      const Acc factor = load(x[at]);
+      store(dst[at], before * rest[i], args.accumulate != 0);
+      before *= factor;
+    }
+  }
+}
+
+}  // namespace
+
+#define TAPE_BY(name, dispatcher)                                                                         \
+  const void* name##_kernel(DType dtype) {                                                                \
+    return dispatcher(dtype, [](auto type) { return address_of(&name<typename decltype(type)::type>); }); \
+  }
+TAPE_BY(pad, dispatch_size)
+TAPE_BY(pad_grad, dispatch_float)
+TAPE_BY(triangle, dispatch_size)
+TAPE_BY(dynamic_slice, dispatch_size)
+TAPE_BY(cumprod_grad, dispatch_float)
+#undef TAPE_BY
+
+const void* place_kernel() {
+  return address_of(&place);
+}
+const void* scan_kernel(bool product, DType dtype) {
+  return dispatch_number(dtype, [&](auto type) {
+    using T = typename decltype(type)::type;
+    return product ? address_of(&scan<Product, T>) : address_of(&scan<Sum, T>);
+  });
+}
+
+}  // namespace tape::cuda

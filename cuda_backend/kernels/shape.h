@@ -1,0 +1,72 @@
+// Rows that map positions: PAD and its gradient, TRIANGLE, slices whose place is read on the device, running sums.
+#pragma once
+
+#include "cuda_backend/kernels/arguments.h"
+#include "opcodes/dtype.h"
+
+namespace tape::cuda {
+
+struct PadArgs {  // `whole` is padded, `part` is what it is made from
+  const Fault* guard;
+  void* dst;
+  const void* src;
+  uint64_t elements;  // of dst
+  int64_t whole[8], part[8], low[8];
+  int32_t rank;
+  uint32_t mode;  // constant, reflect, circular
+  uint64_t value;
+  uint32_t accumulate, reserved;
+};
+inline constexpr unsigned kPadPointers = 3;
+[[nodiscard]] const void* pad_kernel(DType dtype);
+[[nodiscard]] const void* pad_grad_kernel(DType dtype);
+
+struct TriangleArgs {
+  const Fault* guard;
+  void* dst;
+  const void* src;
+  uint64_t elements;
+  int64_t rows, columns, diagonal;
+  uint64_t value;
+  uint32_t upper, reserved;
+};
+inline constexpr unsigned kTrianglePointers = 3;
+[[nodiscard]] const void* triangle_kernel(DType dtype);
+
+struct PlaceArgs {  // the offset of a dynamic slice, checked
+  Fault* fault;
+  int64_t* place;
+  const void* start[8];
+  int64_t stride[8], last[8];
+  uint32_t wide;  // bit i: start i is i64
+  int32_t starts;
+  Site site;
+};
+inline constexpr unsigned kPlacePointers = 10;
+[[nodiscard]] const void* place_kernel();
+
+struct SliceArgs {
+  const Fault* guard;
+  void* dst;
+  const void* src;
+  const int64_t* place;
+  Nest nest;
+  uint32_t place_in_dst, reserved;
+};
+inline constexpr unsigned kSlicePointers = 4;
+[[nodiscard]] const void* dynamic_slice_kernel(DType dtype);
+
+struct ScanArgs {  // a thread a line
+  const Fault* guard;
+  void* dst;
+  const void* src;
+  const void* g;
+  void* rest;  // CUMPROD_GRAD: the r of every element
+  int64_t outer, size, inner;
+  uint32_t reverse, wide, accumulate, reserved;
+};
+inline constexpr unsigned kScanPointers = 5;
+[[nodiscard]] const void* scan_kernel(bool product, DType dtype);
+[[nodiscard]] const void* cumprod_grad_kernel(DType dtype);
+
+}  // namespace tape::cuda
