@@ -83,6 +83,7 @@ bool lower_optimizer(const Call& call, LaunchList& list);
 bool lower_index(const Call& call, LaunchList& list);
 bool lower_shape(const Call& call, LaunchList& list);
 bool lower_window(const Call& call, LaunchList& list);
+bool lower_sort(const Call& call, LaunchList& list);
 bool lower_control(const Call& call, LaunchList& list);
 
 /// What a row cannot do on the card.
