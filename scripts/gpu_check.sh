@@ -6,6 +6,8 @@ set -uo pipefail
 build=$(cd "${1:?usage: scripts/gpu_check.sh BUILD}" && pwd)
 cd "$(dirname "$0")/.."
 tape=$build/tape
+[ -d "$build/lib" ] && export LD_LIBRARY_PATH=$build/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+export TAPE_CUDA_PLUGIN=${TAPE_CUDA_PLUGIN:-$(ls "$build"/libtapedeck_cuda1?.so | head -1)}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 passed=0
@@ -89,6 +91,6 @@ for i in 2 3 4; do
   diff -rq "$work/a" "$work/b" >/dev/null || status=1
 done
 row "four processes at once, equal bits" "$status" ""
-[ -f "$work/missing" ] && sort "$work/missing" | uniq -c | sort -rn | sed 's/no CUDA kernel for //; s/ yet//' | awk '{printf "%s ", $2} END {print "\nrows without a kernel: see above"}'
+[ -f "$work/missing" ] && echo "no kernel yet: $(sort -u "$work/missing" | sed 's/no CUDA kernel for //; s/ yet//' | paste -sd, -)"
 echo "$passed passed, $failed failed"
 [ "$failed" = 0 ]
