@@ -65,8 +65,8 @@ CudaExecutable::CudaExecutable(const Stream& stream, const tape_cuda_plan& plan)
       pinned_(kPinnedValue + 64) {
   if (plan.poison != 0) throw Error(Code::Unavailable, "cuda: locals cannot be poisoned on the card yet");
   for (uint64_t i = 0; i < plan.tensors_count; ++i)
-    places_.push_back({plan.tensors[i].in_arena != 0, plan.tensors[i].offset,
-                       static_cast<std::byte*>(plan.tensors[i].address)});
+    places_.push_back(
+        {plan.tensors[i].in_arena != 0, plan.tensors[i].offset, static_cast<std::byte*>(plan.tensors[i].address)});
   std::vector<Call> calls;
   for (uint64_t i = 0; i < plan.commands_count; ++i) {
     calls.push_back(make_call(plan.commands[i], i));
@@ -205,8 +205,8 @@ void CudaExecutable::read_fault() {
   stream_.wait();
   if (!faultable_ || fault->set == 0) return;
   stopped_ = true;
-  host_fault_ = {fault->kind,  fault->operand, fault->command, fault->position, fault->limit,
-                 fault->a,     fault->b,       fault->distance, fault->allowed};
+  host_fault_ = {fault->kind, fault->operand, fault->command,  fault->position, fault->limit,
+                 fault->a,    fault->b,       fault->distance, fault->allowed};
 }
 
 void CudaExecutable::reset_fault() {

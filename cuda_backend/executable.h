@@ -59,12 +59,12 @@ class CudaExecutable {
   std::vector<uint64_t> resolved_;  // the arguments with real addresses
   std::vector<Step> steps_;
   std::vector<Loop> loops_;
-  std::vector<uint32_t> open_;         // Begin steps whose END is still to come, while building
-  std::vector<uint32_t> step_at_;      // by command, and one past the last
-  std::vector<Place> places_;          // by tensor
-  std::vector<uint64_t> scratch_;      // by command
-  std::vector<Call> deliveries_;       // STORE and TRACE
-  std::vector<uint32_t> loads_;        // launches of LOADs
+  std::vector<uint32_t> open_;     // Begin steps whose END is still to come, while building
+  std::vector<uint32_t> step_at_;  // by command, and one past the last
+  std::vector<Place> places_;      // by tensor
+  std::vector<uint64_t> scratch_;  // by command
+  std::vector<Call> deliveries_;   // STORE and TRACE
+  std::vector<uint32_t> loads_;    // launches of LOADs
   std::byte* arena_ = nullptr;
   bool delivers_ = false;
   tape_cuda_deliver deliver_ = nullptr;

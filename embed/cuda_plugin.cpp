@@ -84,8 +84,8 @@ struct PlainCommand {
 
   PlainCommand(const Command& command, std::span<const OperandType> operand_types) {
     for (const AttrValue& value : command.attrs)
-      attributes.push_back({value.present ? 1u : 0u, static_cast<uint32_t>(value.list.size()), value.i, value.f,
-                            value.list.data()});
+      attributes.push_back(
+          {value.present ? 1u : 0u, static_cast<uint32_t>(value.list.size()), value.i, value.f, value.list.data()});
     for (const OperandType& type : operand_types) {
       tape_cuda_type plain_type{static_cast<uint32_t>(type.dtype), static_cast<uint32_t>(type.shape.rank()), {}};
       for (int i = 0; i < type.shape.rank(); ++i) plain_type.dims[i] = type.shape[i];
@@ -128,8 +128,7 @@ std::string value_text(uint64_t bits, DType dtype) {
 
 class CudaBuffer final : public Buffer {
  public:
-  CudaBuffer(std::shared_ptr<tape_cuda_backend> backend, uint64_t bytes)
-      : backend_(std::move(backend)), bytes_(bytes) {
+  CudaBuffer(std::shared_ptr<tape_cuda_backend> backend, uint64_t bytes) : backend_(std::move(backend)), bytes_(bytes) {
     tape_cuda_error error{};
     address_ = static_cast<std::byte*>(plugin().allocate(backend_.get(), bytes, &error));
     check(error);
@@ -263,20 +262,18 @@ class CudaExecutable final : public Executable {
         return fmt::format("label {} at {} is outside [0,{})", integer, element_name(tensor(operand), record.position),
                            record.limit);
       case TAPE_CUDA_DIVISOR:
-        return fmt::format("{}: {} is {}: {}", command.op->mnemonic,
-                           record.operand < 0 ? "the constant" : element_name(tensor(operand), record.position),
-                           integer,
-                           command.op->opcode == Opcode::Pow ? "negative exponent of an integer power"
-                                                             : "integer division by zero");
+        return fmt::format(
+            "{}: {} is {}: {}", command.op->mnemonic,
+            record.operand < 0 ? "the constant" : element_name(tensor(operand), record.position), integer,
+            command.op->opcode == Opcode::Pow ? "negative exponent of an integer power" : "integer division by zero");
       case TAPE_CUDA_NOT_FINITE:
         return fmt::format("{} is {}", element_name(tensor(operand), record.position),
                            value_text(record.a, tensor(operand).dtype));
       case TAPE_CUDA_NOT_EQUAL:
       case TAPE_CUDA_NOT_CLOSE: {
-        const std::string text =
-            fmt::format("{} is {}, {} is {}", element_name(tensor(0), record.position),
-                        value_text(record.a, tensor(0).dtype), element_name(tensor(1), record.position),
-                        value_text(record.b, tensor(1).dtype));
+        const std::string text = fmt::format(
+            "{} is {}, {} is {}", element_name(tensor(0), record.position), value_text(record.a, tensor(0).dtype),
+            element_name(tensor(1), record.position), value_text(record.b, tensor(1).dtype));
         if (record.kind == TAPE_CUDA_NOT_EQUAL) return text;
         return fmt::format("{}: |a - b| = {} is above {}", text, record.distance, record.allowed);
       }

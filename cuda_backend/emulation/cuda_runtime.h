@@ -1,6 +1,7 @@
-// A stand-in for the CUDA runtime and the device language, for machines without a card: kernels are compiled by the host
-// compiler, blocks played one after another, the threads of a block as fibers that switch at barriers and shuffles. It
-// checks lowering, indexing, faults and orders of summation; it says nothing about the device compiler or races.
+// A stand-in for the CUDA runtime and the device language, for machines without a card: kernels are compiled by the
+// host compiler, blocks played one after another, the threads of a block as fibers that switch at barriers and
+// shuffles. It checks lowering, indexing, faults and orders of summation; it says nothing about the device compiler or
+// races.
 #pragma once
 
 #include <math.h>

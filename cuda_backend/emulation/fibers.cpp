@@ -24,8 +24,8 @@ struct Fiber {
   ucontext_t context{};
   std::vector<char> stack = std::vector<char>(kStack);
   bool done = false;
-  bool waits = false;      // at a barrier of the block
-  bool shuffles = false;   // at a shuffle of its warp
+  bool waits = false;     // at a barrier of the block
+  bool shuffles = false;  // at a shuffle of its warp
   dim3 thread;
 };
 

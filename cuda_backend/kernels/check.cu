@@ -1,6 +1,5 @@
 // The checks of commands that can fault: indices, divisors, cursors, ASSERT_FINITE, ASSERT_EQUAL, ASSERT_CLOSE.
 #include "cuda_backend/kernels/check.cuh"
-
 #include "cuda_backend/kernels/index.h"
 
 namespace tape::cuda {
@@ -45,7 +44,9 @@ __global__ void __launch_bounds__(256) check_divisor(const __grid_constant__ Che
   struct Test {
     const T* b;
     __device__ bool bad(int64_t i) const { return kNegative ? b[i] < T(0) : b[i] == T(0); }
-    __device__ void describe(int64_t i, Fault& fault) const { fault.a = static_cast<uint64_t>(static_cast<int64_t>(b[i])); }
+    __device__ void describe(int64_t i, Fault& fault) const {
+      fault.a = static_cast<uint64_t>(static_cast<int64_t>(b[i]));
+    }
   };
   find_first(args.fault, args.site, args.elements, Test{static_cast<const T*>(args.b)});
 }
@@ -94,8 +95,8 @@ template <class T>
 __device__ Miss compare(T a, T b, double atol, double rtol) {
   if constexpr (std::is_integral_v<T>) {
     const auto x = static_cast<int64_t>(a), y = static_cast<int64_t>(b);
-    const uint64_t distance =
-        x > y ? static_cast<uint64_t>(x) - static_cast<uint64_t>(y) : static_cast<uint64_t>(y) - static_cast<uint64_t>(x);
+    const uint64_t distance = x > y ? static_cast<uint64_t>(x) - static_cast<uint64_t>(y)
+                                    : static_cast<uint64_t>(y) - static_cast<uint64_t>(x);
     return {static_cast<double>(distance), atol + rtol * ::fabs(static_cast<double>(y))};
   } else {
     const auto x = static_cast<double>(static_cast<ComputeType<T>>(a));

@@ -131,10 +131,10 @@ struct WeightGrad {
       const int64_t y = oh * args.h.stride + kh * args.h.dilation - args.h.low;
       const int64_t x = ow * args.w.stride + kw * args.w.dilation - args.w.low;
       const bool inside = y >= 0 && y < args.h.image && x >= 0 && x < args.w.image;
-      return Term<C>{load(windows[(n * args.groups * args.out + channel) * plane + k % plane]),
-                     inside ? load(image[(n * args.groups * args.in + group * args.in + in) * image_plane +
-                                         y * args.w.image + x])
-                            : C{}};
+      return Term<C>{
+          load(windows[(n * args.groups * args.out + channel) * plane + k % plane]),
+          inside ? load(image[(n * args.groups * args.in + group * args.in + in) * image_plane + y * args.w.image + x])
+                 : C{}};
     });
   }
 };

@@ -13,8 +13,8 @@ struct ElementwiseArgs {
   const void* a;
   const void* b;  // null for unary rows and where the immediate stands for it
   Nest nest;
-  double p, q;    // attributes or immediate of a float row, in its compute type
-  int64_t i, j;   // of an integer row
+  double p, q;   // attributes or immediate of a float row, in its compute type
+  int64_t i, j;  // of an integer row
   bool accumulate;
 };
 inline constexpr unsigned kElementwisePointers = 4;

@@ -29,10 +29,10 @@ __device__ inline double mish64(double x) {
   return x * (w / (w + 2));
 }
 
-#define TAPE_WITH_F64(Name, expression)                                         \
-  struct Name : device::Name {                                                  \
-    static constexpr int types = device::Name::types | device::kF64;            \
-    using device::Name::apply;                                                  \
+#define TAPE_WITH_F64(Name, expression)                                             \
+  struct Name : device::Name {                                                      \
+    static constexpr int types = device::Name::types | device::kF64;                \
+    using device::Name::apply;                                                      \
     __device__ __forceinline__ static double apply(double x) { return expression; } \
   };
 TAPE_WITH_F64(Exp, ::exp(x))

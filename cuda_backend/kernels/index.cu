@@ -1,7 +1,6 @@
 // GATHER, SCATTER, SCATTER_ADD, TAKE_ALONG and its gradient, ONE_HOT, LOAD. An index out of range reads and writes
 // nothing: where that is a fault, a check before has recorded it.
 #include "cuda_backend/kernels/index.h"
-
 #include "cuda_backend/kernels/types.cuh"
 #include "opcodes/device/shuffle.h"
 
@@ -167,8 +166,8 @@ __global__ void move_cursor(const __grid_constant__ CursorArgs args) {
 
 }  // namespace
 
-#define TAPE_INDEXED(name, dispatcher)                                                                     \
-  const void* name##_kernel(DType dtype) {                                                                 \
+#define TAPE_INDEXED(name, dispatcher)                                                                    \
+  const void* name##_kernel(DType dtype) {                                                                \
     return dispatcher(dtype, [](auto type) { return address_of(&name<typename decltype(type)::type>); }); \
   }
 TAPE_INDEXED(gather, dispatch_size)

@@ -126,10 +126,8 @@ __device__ __forceinline__ void chunk_sums(const MatMulArgs& args, const T* a, c
       const int ak = args.a_col == 1 ? e % kStep : e / kTile, ar = args.a_col == 1 ? e / kStep : e % kTile;
       const int bk = args.b_col == 1 ? e / kTile : e % kStep, bc = args.b_col == 1 ? e % kTile : e / kStep;
       const bool in_a = ak < steps && i0 + ar < args.m, in_b = bk < steps && j0 + bc < args.n;
-      shared_a[ak][ar] =
-          in_a ? static_cast<C>(a[(i0 + ar) * args.a_row + (k0 + step + ak) * args.a_col]) : C{};
-      shared_b[bk][bc] =
-          in_b ? static_cast<C>(b[(k0 + step + bk) * args.b_row + (j0 + bc) * args.b_col]) : C{};
+      shared_a[ak][ar] = in_a ? static_cast<C>(a[(i0 + ar) * args.a_row + (k0 + step + ak) * args.a_col]) : C{};
+      shared_b[bk][bc] = in_b ? static_cast<C>(b[(k0 + step + bk) * args.b_row + (j0 + bc) * args.b_col]) : C{};
     }
     __syncthreads();
     for (int k = 0; k < steps; ++k) {

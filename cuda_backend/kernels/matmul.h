@@ -23,7 +23,7 @@ struct MatMulArgs {
   uint32_t act, accumulate, split;
 };
 inline constexpr unsigned kMatMulPointers = 7;
-inline constexpr int64_t kMatMulTile = 64;   // a side of the outputs of a block of 256 threads
+inline constexpr int64_t kMatMulTile = 64;    // a side of the outputs of a block of 256 threads
 inline constexpr int64_t kMatMulDepth = 128;  // k of a chunk
 inline constexpr int kMatMulLevels = 16;      // of the tree: k up to 2^23
 

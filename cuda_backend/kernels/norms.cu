@@ -67,11 +67,9 @@ __global__ void __launch_bounds__(256) norm_grad(const __grid_constant__ RowArgs
       return args.weight == nullptr ? g : g * affine<T>(args, args.weight, row, i, Acc{1});
     };
     const Acc mean_h = args.centred != 0 ? mean_of<Acc>(team, args.size, h) : Acc{};
-    const Acc slope = team.template reduce<Sum<Acc>>(args.size,
-                                                     [&](Acc acc, int64_t i) {
-                                                       return fused(h(i), (at(i) - mean) * rstd, acc);
-                                                     }) /
-                      static_cast<Acc>(args.size);
+    const Acc slope = team.template reduce<Sum<Acc>>(args.size, [&](Acc acc, int64_t i) {
+      return fused(h(i), (at(i) - mean) * rstd, acc);
+    }) / static_cast<Acc>(args.size);
     T* const dst = static_cast<T*>(args.dst) + base;
     for_elements(team, args.size, valid, [&](int64_t i) {
       const Acc normalised = (at(i) - mean) * rstd;
@@ -92,9 +90,9 @@ __global__ void channel_norm(const __grid_constant__ ChannelArgs args) {
     const int64_t c = i / args.positions % args.channels;
     if (args.g == nullptr) {
       const Acc w = args.weight == nullptr ? Acc{1} : load_wide<T>(args.weight, c, args.weight_wide != 0);
-      const Acc b =
-          args.bias == nullptr ? static_cast<Acc>(-0.0) : load_wide<T>(args.bias, c, args.weight_wide != 0);
-      store_wide<T>(args.dst, i, fused((load(x[i]) - at(args.mean, c)) * at(args.rstd, c), w, b), args.wide != 0, false);
+      const Acc b = args.bias == nullptr ? static_cast<Acc>(-0.0) : load_wide<T>(args.bias, c, args.weight_wide != 0);
+      store_wide<T>(args.dst, i, fused((load(x[i]) - at(args.mean, c)) * at(args.rstd, c), w, b), args.wide != 0,
+                    false);
       continue;
     }
     const Acc w = args.weight == nullptr ? Acc{1} : load_wide<T>(args.weight, c, args.weight_wide != 0);

@@ -1,8 +1,7 @@
 // One element of a parameter a thread, by the rules of opcodes/device/optimizer.h. lr and step are read on the device.
-#include "opcodes/device/optimizer.h"
-
 #include "cuda_backend/kernels/optimizer.h"
 #include "cuda_backend/kernels/types.cuh"
+#include "opcodes/device/optimizer.h"
 
 namespace tape::cuda {
 namespace {
@@ -47,8 +46,8 @@ __device__ __forceinline__ void with_rule(const OptimizerArgs& args, const Body&
     const device::SgdRule<C> rule{lr, constant(0), constant(1), args.nesterov != 0, step <= 1};
     body([rule](C param, C grad, C* s) { return rule.update(param, grad, s[0]); });
   } else if constexpr (kOp == Opcode::Adam || kOp == Opcode::AdamW || kOp == Opcode::AmsGrad) {
-    const auto rule = device::adam_rule<C>(lr, step, constant(0), constant(1), constant(2), constant(3),
-                                           kOp == Opcode::AdamW);
+    const auto rule =
+        device::adam_rule<C>(lr, step, constant(0), constant(1), constant(2), constant(3), kOp == Opcode::AdamW);
     body([rule](C param, C grad, C* s) {
       if constexpr (kOp == Opcode::AmsGrad)
         return rule.update(param, grad, s[0], s[1], s[2]);

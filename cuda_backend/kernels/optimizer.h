@@ -39,8 +39,8 @@ inline constexpr unsigned kClipPointers = 3;
 
 struct ClipNormArgs {
   const Fault* guard;
-  void* norm;   // the destination
-  void* scale;  // for clip_scale
+  void* norm;        // the destination
+  void* scale;       // for clip_scale
   const void* sums;  // of squares of each tensor, 8 bytes apart
   int64_t tensors;
   double limit;

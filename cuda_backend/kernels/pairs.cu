@@ -136,9 +136,9 @@ const void* kernel_of(DType source) {
 template <Use kUse>
 const void* pair_kernel(Opcode op, DType source) {
   switch (op) {
-#define TAPE_PAIR(Name, Loss)  \
-  case Opcode::Name:           \
-  case Opcode::Name##Grad:     \
+#define TAPE_PAIR(Name, Loss) \
+  case Opcode::Name:          \
+  case Opcode::Name##Grad:    \
     return kernel_of<kUse, Loss>(source);
     TAPE_PAIR(MseLoss, Mse)
     TAPE_PAIR(MaeLoss, Mae)

@@ -151,8 +151,7 @@ __global__ void upsample_grad(const __grid_constant__ UpsampleArgs args) {
     Acc sum{};
     for (int64_t y = 0; y < args.down; ++y)
       for (int64_t x = 0; x < args.right; ++x)
-        sum += load(static_cast<const T*>(
-            args.src)[((row * args.down + y) * args.width + column) * args.right + x]);
+        sum += load(static_cast<const T*>(args.src)[((row * args.down + y) * args.width + column) * args.right + x]);
     store(static_cast<T*>(args.dst)[i], sum, args.accumulate != 0);
   }
 }

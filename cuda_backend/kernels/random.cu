@@ -1,8 +1,7 @@
 // RANDOM_UNIFORM, RANDOM_NORMAL, RANDOM_BERNOULLI, DROPOUT: a thread a Philox block of four values.
-#include "opcodes/device/random.h"
-
 #include "cuda_backend/kernels/random.h"
 #include "cuda_backend/kernels/types.cuh"
+#include "opcodes/device/random.h"
 
 namespace tape::cuda {
 namespace {

@@ -10,8 +10,8 @@ namespace tape::cuda {
 struct DrawArgs {
   const Fault* guard;
   void* dst;
-  void* mask;        // DROPOUT
-  const void* src;   // DROPOUT
+  void* mask;       // DROPOUT
+  const void* src;  // DROPOUT
   const int64_t* rng;
   uint64_t elements;
   double p, q;  // lo, hi; mean, std; p

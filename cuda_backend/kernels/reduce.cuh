@@ -39,9 +39,8 @@ __device__ __forceinline__ Acc take_element(const ReduceArgs& args, Acc acc, int
     return acc + load_wide<T>(args.second, at, args.wide != 0);
   } else if constexpr (kTake == Take::Weighted) {
     const int64_t c = at / args.positions % args.channels;
-    const int64_t stat = args.groups == 0 ? c
-                                          : at / (args.positions * args.channels) * args.groups +
-                                                c / (args.channels / args.groups);
+    const int64_t stat =
+        args.groups == 0 ? c : at / (args.positions * args.channels) * args.groups + c / (args.channels / args.groups);
     const Acc mean = args.mean == nullptr ? Acc{} : static_cast<const Acc*>(args.mean)[stat];
     const Acc g = load_wide<T>(args.second, at, args.wide != 0);
     return fused(g, (x - mean) * static_cast<const Acc*>(args.rstd)[stat], acc);

@@ -14,7 +14,7 @@ enum class Finish : uint32_t { Accumulator, Store, Mean, Root, Variance, LogSumE
 
 struct ReduceArgs {
   const Fault* guard;
-  void* dst;         // of the last pass
+  void* dst;  // of the last pass
   const void* src;
   const void* second;  // Dot, Weighted: the other factor
   void* partial;       // values of blocks: outputs x leaves, where leaves > 1
@@ -22,19 +22,19 @@ struct ReduceArgs {
   const void* mean;    // Weighted: statistics of the norm; null where it is not centred
   const void* rstd;
   int64_t outer, size, inner;
-  int64_t leaves;         // 1: a team does the whole row; else blockIdx.y is the leaf
-  int64_t kept_size[8];   // how outer indexes aux: runs from the outermost
+  int64_t leaves;        // 1: a team does the whole row; else blockIdx.y is the leaf
+  int64_t kept_size[8];  // how outer indexes aux: runs from the outermost
   int64_t kept_stride[8];
   int32_t kept;
   uint32_t finish;     // Finish
   uint32_t dst_dtype;  // DType
   uint32_t accumulate;
-  double divisor;    // Mean, Variance
-  double parameter;  // of a loss; Rstd: eps
+  double divisor;               // Mean, Variance
+  double parameter;             // of a loss; Rstd: eps
   int64_t channels, positions;  // Weighted: of the source [samples, channels, positions]
   int64_t groups;               // statistics a sample; 0: one a channel
-  uint32_t empty;  // nothing is reduced: sums are +0
-  uint32_t wide;   // Weighted: `second` is f32 beside halves
+  uint32_t empty;               // nothing is reduced: sums are +0
+  uint32_t wide;                // Weighted: `second` is f32 beside halves
 };
 inline constexpr unsigned kReducePointers = 8;
 

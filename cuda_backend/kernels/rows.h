@@ -18,7 +18,7 @@ struct RowArgs {
   int64_t outer, size, inner;  // a row is `size` elements, `inner` apart
   int64_t weights, run;        // rows of weights, elements that share one
   double eps;
-  uint32_t wide;        // dst (forward) or g (gradient) is f32 beside half operands
+  uint32_t wide;         // dst (forward) or g (gradient) is f32 beside half operands
   uint32_t weight_wide;  // likewise weight and bias
   uint32_t centred;
   uint32_t known;  // mean and rstd are given

@@ -1,7 +1,6 @@
 // PAD, PAD_GRAD, TRIANGLE, DYNAMIC_SLICE and its kin, CUMSUM, CUMPROD and its gradient.
-#include "cuda_backend/kernels/shape.h"
-
 #include "cuda_backend/kernels/canonical.cuh"
+#include "cuda_backend/kernels/shape.h"
 
 namespace tape::cuda {
 namespace {

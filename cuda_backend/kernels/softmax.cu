@@ -55,8 +55,8 @@ __global__ void __launch_bounds__(256) causal(const __grid_constant__ RowArgs ar
     const auto at = [=](int64_t i) { return load(x[i]); };
     if constexpr (kGradient) {
       const T* const g = static_cast<const T*>(args.g) + base;
-      const Acc dot = team.template reduce<Sum<Acc>>(
-          seen, [&](Acc acc, int64_t i) { return fused(at(i), load(g[i]), acc); });
+      const Acc dot =
+          team.template reduce<Sum<Acc>>(seen, [&](Acc acc, int64_t i) { return fused(at(i), load(g[i]), acc); });
       T* const dst = static_cast<T*>(args.dst) + base;
       for_elements(team, args.size, true, [&](int64_t i) {
         store(dst[i], i < seen ? at(i) * (load(g[i]) - dot) : Acc{}, args.accumulate != 0);

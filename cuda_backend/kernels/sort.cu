@@ -1,6 +1,5 @@
 // Sorting by rank.
 #include "cuda_backend/kernels/sort.h"
-
 #include "cuda_backend/kernels/types.cuh"
 #include "opcodes/device/random.h"
 

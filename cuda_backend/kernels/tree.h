@@ -14,9 +14,7 @@ struct HalvingTree {
   __host__ __device__ explicit HalvingTree(int64_t count) : n(count), levels(0) {
     while ((int64_t{1} << levels) < count) ++levels;
   }
-  [[nodiscard]] __host__ __device__ int64_t width(int level) const {
-    return (n + (int64_t{1} << level) - 1) >> level;
-  }
+  [[nodiscard]] __host__ __device__ int64_t width(int level) const { return (n + (int64_t{1} << level) - 1) >> level; }
   [[nodiscard]] __host__ __device__ int64_t codes() const { return int64_t{1} << levels; }
   /// The leaf of code t, -1 where its path leaves the tree.
   [[nodiscard]] __host__ __device__ int64_t leaf(int64_t t) const {

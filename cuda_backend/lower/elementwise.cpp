@@ -1,8 +1,9 @@
 // Elementwise rows, COPY, FILL, ZERO, CAST, WHERE, IOTA.
+#include "cuda_backend/kernels/elementwise.h"
+
 #include <limits>
 
 #include "cuda_backend/boundary.h"
-#include "cuda_backend/kernels/elementwise.h"
 #include "cuda_backend/kernels/index.h"
 #include "cuda_backend/launch.h"
 #include "cuda_backend/lower/values.h"

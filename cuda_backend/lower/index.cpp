@@ -59,7 +59,7 @@ void take(const Call& call, LaunchList& list) {
   if (dst.elements == 0) return;
   args.dst = dst.pointer();
   if (!one_hot) args.src = indexed.pointer();
-  const void* const kernel = one_hot                               ? one_hot_kernel(dst.dtype)
+  const void* const kernel = one_hot                              ? one_hot_kernel(dst.dtype)
                              : call.opcode() == Opcode::TakeAlong ? take_along_kernel(dst.dtype)
                                                                   : gather_kernel(dst.dtype);
   list.add(kernel, LaunchList::over(static_cast<uint64_t>(dst.elements)), args, kIndexPointers);
@@ -102,8 +102,8 @@ void assert_finite(const Call& call, LaunchList& list) {
 void assert_pair(const Call& call, LaunchList& list, bool close) {
   const View& a = call.operand(0);
   if (a.elements == 0) return;
-  CheckArgs args = check_of(call, list, close ? TAPE_CUDA_NOT_CLOSE : TAPE_CUDA_NOT_EQUAL, 0,
-                            static_cast<uint64_t>(a.elements));
+  CheckArgs args =
+      check_of(call, list, close ? TAPE_CUDA_NOT_CLOSE : TAPE_CUDA_NOT_EQUAL, 0, static_cast<uint64_t>(a.elements));
   args.a = a.pointer();
   args.b = call.operand(1).pointer();
   if (!close) {

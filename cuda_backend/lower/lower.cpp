@@ -35,8 +35,7 @@ void no_kernel(const Call& call, const char* detail) {
 void lower(const Call& call, LaunchList& list) {
   list.begin(call);
   for (const auto family : {&lower_elementwise, &lower_move, &lower_reduce, &lower_rows, &lower_matmul, &lower_random,
-                            &lower_optimizer, &lower_index, &lower_shape, &lower_window, &lower_sort,
-                            &lower_control})
+                            &lower_optimizer, &lower_index, &lower_shape, &lower_window, &lower_sort, &lower_control})
     if (family(call, list)) return;
   no_kernel(call);
 }
@@ -67,8 +66,7 @@ Nest make_nest(std::span<const View* const> operands) {
     nest.size[0] = 1;
   }
   if (nest.wide == 0 && nest.elements != 0)
-    for (uint32_t axis = 0; axis < nest.rank; ++axis)
-      nest.by[axis] = Divider(static_cast<uint32_t>(nest.size[axis]));
+    for (uint32_t axis = 0; axis < nest.rank; ++axis) nest.by[axis] = Divider(static_cast<uint32_t>(nest.size[axis]));
   return nest;
 }
 

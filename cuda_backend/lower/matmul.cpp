@@ -1,6 +1,7 @@
 // MATMUL and OUTER. Every product is in canonical order; math=tf32 is not faster yet and gives the f32 result.
-#include "cuda_backend/kernels/elementwise.h"
 #include "cuda_backend/kernels/matmul.h"
+
+#include "cuda_backend/kernels/elementwise.h"
 #include "cuda_backend/launch.h"
 
 namespace tape::cuda {

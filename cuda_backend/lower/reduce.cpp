@@ -41,7 +41,7 @@ struct Reduction {
   LaunchList& list;
   std::vector<Run> runs;
   DType source;
-  int64_t count = 1;    // elements of an output
+  int64_t count = 1;  // elements of an output
   int64_t outputs = 1;
   ReduceArgs extra{};
 
@@ -136,8 +136,7 @@ void reduce(const Call& call, LaunchList& list) {
       void* const means = list.scratch(bytes);
       Reduction plain = r;
       plain.run(Take::Sum, Finish::Mean, src.pointer(), means, DType{}, nullptr, n);
-      return play(Take::Deviation, Finish::Variance, means,
-                  std::max(0.0, n - call.command.attr_float("correction")));
+      return play(Take::Deviation, Finish::Variance, means, std::max(0.0, n - call.command.attr_float("correction")));
     }
     default: {
       void* const maxima = list.scratch(bytes);
@@ -188,8 +187,7 @@ void reduce_pass(Take take, DType dtype, bool last_axis, ReduceArgs args, Launch
   const int64_t leaf = last_axis ? 65'536 : 1'024;
   args.leaves = std::max<int64_t>(1, (args.size + leaf - 1) / leaf);
   const DType accumulator = compute_of(dtype);
-  if (args.leaves > 1)
-    args.partial = list.scratch(static_cast<uint64_t>(outputs * args.leaves) * size_of(accumulator));
+  if (args.leaves > 1) args.partial = list.scratch(static_cast<uint64_t>(outputs * args.leaves) * size_of(accumulator));
   const bool warp = last_axis && is_float(dtype) && args.size <= static_cast<int64_t>(32 * 16 / size_of(dtype));
   LaunchList::Shape shape;
   if (warp) {
@@ -202,8 +200,11 @@ void reduce_pass(Take take, DType dtype, bool last_axis, ReduceArgs args, Launch
     shape.block_y = 32;
   }
   shape.y = static_cast<uint64_t>(args.leaves);
-  list.add(reduce_kernel(take, dtype, warp ? Team::Warp : last_axis ? Team::Block : Team::Column), shape, args,
-           kReducePointers);
+  list.add(reduce_kernel(take, dtype,
+                         warp        ? Team::Warp
+                         : last_axis ? Team::Block
+                                     : Team::Column),
+           shape, args, kReducePointers);
   if (args.leaves == 1) return;
   fold_pass(take, dtype, args, list);
 }
@@ -240,7 +241,8 @@ bool lower_reduce(const Call& call, LaunchList& list) {
     case Opcode::ArgMin: {
       const int64_t axis = call.command.attr_int("axis");
       const bool scalar = call.operand(1).shape.rank() == 0;
-      arg(call, list, scalar ? std::span<const int64_t>{} : std::span(&axis, 1), call.opcode() == Opcode::ArgMax, false);
+      arg(call, list, scalar ? std::span<const int64_t>{} : std::span(&axis, 1), call.opcode() == Opcode::ArgMax,
+          false);
       return true;
     }
     case Opcode::ReduceMaxGrad:

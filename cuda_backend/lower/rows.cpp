@@ -1,6 +1,7 @@
 // Softmaxes, norms by rows, cross-entropy and losses of two tensors.
-#include "cuda_backend/boundary.h"
 #include "cuda_backend/kernels/rows.h"
+
+#include "cuda_backend/boundary.h"
 #include "cuda_backend/lower/reduce.h"
 
 namespace tape::cuda {
@@ -312,8 +313,7 @@ void cross_entropy(const Call& call, LaunchList& list) {
   check.classes = args.classes;
   check.ignore = args.ignore;
   check.wide = args.wide_index;
-  check.site = {call.index, TAPE_CUDA_LABEL,
-                static_cast<int32_t>(call.command.ends[(no_logits ? 1 : 2) - 1])};
+  check.site = {call.index, TAPE_CUDA_LABEL, static_cast<int32_t>(call.command.ends[(no_logits ? 1 : 2) - 1])};
   list.add(label_kernel(), LaunchList::Shape{}, check, kLabelPointers);
 
   args.counted = check.counted;
@@ -331,9 +331,10 @@ void cross_entropy(const Call& call, LaunchList& list) {
     if (sums) args.losses = list.scratch(static_cast<uint64_t>(args.rows) * size_of(compute_of(source)));
   }
   if (args.rows != 0 && (args.classes != 0 || !gradient)) {
-    const Teams teams = nll ? Teams{Team::Warp, LaunchList::over(static_cast<uint64_t>(
-                                                    no_logits ? args.rows * args.classes : args.rows))}
-                            : teams_for(call, source, args.rows, args.classes, 1);
+    const Teams teams =
+        nll ? Teams{Team::Warp,
+                    LaunchList::over(static_cast<uint64_t>(no_logits ? args.rows * args.classes : args.rows))}
+            : teams_for(call, source, args.rows, args.classes, 1);
     list.add(cross_entropy_kernel(op, source, teams.team), teams.shape, args, kCrossEntropyPointers);
   }
   if (!sums) return;

@@ -1,9 +1,9 @@
 // Pools, upsampling, convolutions. math=tf32 is not faster yet and gives the f32 result.
-#include "opcodes/windows.h"
+#include "cuda_backend/kernels/window.h"
 
 #include "cuda_backend/kernels/matmul.h"
-#include "cuda_backend/kernels/window.h"
 #include "cuda_backend/lower/reduce.h"
+#include "opcodes/windows.h"
 
 namespace tape::cuda {
 namespace {
