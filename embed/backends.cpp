@@ -49,9 +49,7 @@ std::unique_ptr<Backend> open_backend(const std::string& name, const BackendOpti
 
 std::vector<DeviceReport> list_devices() {
   const std::string processor = describe_cpu();
-  return {{"cpu", true, processor, ""},
-          {"cpu64", true, processor + ", every float as f64", ""},
-          report_cuda()};
+  return {{"cpu", true, processor, ""}, {"cpu64", true, processor + ", every float as f64", ""}, report_cuda()};
 }
 
 }  // namespace tape
