@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Everything that must be green: installs, builds, runs all tests (release, then ASan and UBSan without the training
-# tests), and checks formatting, clang-tidy and the generated manual. Ends with `N passed, M failed`.
+# Everything that must be green: installs, builds (the CUDA kernels too where nvcc is), runs all tests (release, with the
+# CUDA kernels emulated, then ASan and UBSan without the training tests), and checks formatting, clang-tidy and the generated manual. Ends with `N passed, M failed`.
 #   scripts/check.sh [--quick]     --quick: the release tests and the manual only
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -24,9 +24,11 @@ check() {
   fi
 }
 
-build() {  # build PRESET
-  [ -f "build/$1/build.ninja" ] || cmake --preset "$1" >/dev/null
-  cmake --build "build/$1"
+build() {  # build PRESET OPTION...
+  local preset=$1
+  shift
+  [ -f "build/$preset/build.ninja" ] || cmake --preset "$preset" "$@" >/dev/null
+  cmake --build "build/$preset"
 }
 
 # One test program: its report goes to DIR/NAME.xml, its output is shown when it fails.
@@ -43,11 +45,11 @@ run_one() {
 }
 export -f run_one
 
-# run_tests DIR FILTER: every test program of a build, two at a time; adds up what their reports say.
+# run_tests DIR FILTER [NAME]: the test programs of a build, two at a time; adds up what their reports say.
 run_tests() {
   local reports xml tests failures skips
   reports=$(mktemp -d)
-  find "$1/tests" -maxdepth 1 -type f -name 'test_*' -executable | sort |
+  find "$1/tests" -maxdepth 1 -type f -name "${3:-test_*}" -executable | sort |
     xargs -P 2 -I {} bash -c 'run_one "$@"' sh {} "$reports" "$2"
   for xml in "$reports"/*.xml; do
     tests=$(sed -n 's/.*<testsuites tests="\([0-9]*\)".*/\1/p' "$xml")
@@ -63,12 +65,15 @@ run_tests() {
 
 manual_is_current() { build/release/tape ops --format markdown | cmp - docs/ops.md; }
 samples_are_formatted() { build/release/tape fmt --check samples/*.tape samples/parts/*.inc; }
-sources_are_formatted() { git ls-files '*.cpp' '*.h' | xargs clang-format --dry-run -Werror; }
+sources_are_formatted() { git ls-files '*.cpp' '*.h' '*.cu' '*.cuh' | xargs clang-format --dry-run -Werror; }
 
 echo "== release build"
-build release
+build release -DTAPE_CUDA_ARCHITECTURES=90a-real -DTAPE_CUDA_EMULATION=ON
 echo "== tests, release"
 run_tests build/release '*'
+echo "== tests of the CUDA kernels, compiled for the processor"
+TAPE_CUDA_PLUGIN=$PWD/build/release/libtapedeck_cuda_emulated.so TAPE_PARITY=reduced \
+  run_tests build/release '*' test_gpu
 echo "== manual and samples"
 check "docs/ops.md is what the op table says" manual_is_current
 check "samples are formatted" samples_are_formatted
