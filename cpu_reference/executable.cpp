@@ -282,25 +282,8 @@ std::optional<FaultRecord> CpuExecutable::fault() {
   return std::exchange(fault_, std::nullopt);
 }
 
-/// Every tensor has bytes of its own: commands rely on it.
-void CpuExecutable::refuse_overlap(TensorId tensor, const std::byte* address) const {
-  const auto begin = reinterpret_cast<uintptr_t>(address);
-  const uintptr_t end = begin + plan_->tensors[tensor].bytes;
-  const std::vector<Tensor>& records = plan_->module.module().tensors;
-  const auto meets = [&](const std::byte* other, uint64_t bytes) {
-    const auto at = reinterpret_cast<uintptr_t>(other);
-    return other != nullptr && begin < at + bytes && at < end;
-  };
-  for (TensorId id = 0; id < bindings_.tensors.size(); ++id)
-    if (id != tensor && meets(bindings_.tensors[id], plan_->tensors[id].bytes))
-      throw Error(Code::Usage,
-                  fmt::format("the buffer for {} overlaps that of {}", records[tensor].name, records[id].name));
-  if (meets(bindings_.arena, plan_->arena_bytes))
-    throw Error(Code::Usage, fmt::format("the buffer for {} overlaps the arena", records[tensor].name));
-}
-
 void CpuExecutable::bind(TensorId tensor, std::byte* address) {
-  refuse_overlap(tensor, address);
+  refuse_overlap(*plan_, bindings_, tensor, address);
   bindings_.tensors[tensor] = address;
   std::byte* const resolved = address_of(tensor);
   for (Step& step : steps_) {

@@ -56,7 +56,6 @@ class CpuExecutable final : public Executable {
   void add_poison(uint64_t index);
   [[nodiscard]] Call resolve(uint64_t index) const;
   [[nodiscard]] Traffic traffic_of(const Command& command) const;
-  void refuse_overlap(TensorId tensor, const std::byte* address) const;
   [[nodiscard]] std::byte* address_of(TensorId tensor) const;
   [[nodiscard]] Loop make_loop(uint64_t index) const;
 

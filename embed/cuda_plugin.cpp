@@ -210,7 +210,7 @@ class CudaExecutable final : public Executable {
   }
 
   void bind(TensorId tensor, std::byte* address) override {
-    refuse_overlap(tensor, address);
+    refuse_overlap(*plan_, bindings_, tensor, address);
     tape_cuda_error error{};
     plugin().bind(executable_, tensor, address, &error);
     check(error);
@@ -288,23 +288,6 @@ class CudaExecutable final : public Executable {
       default:
         return "a fault of an unknown kind";
     }
-  }
-
-  /// Every tensor has bytes of its own: commands rely on it.
-  void refuse_overlap(TensorId tensor, const std::byte* address) const {
-    const auto begin = reinterpret_cast<uintptr_t>(address);
-    const uintptr_t end = begin + plan_->tensors[tensor].bytes;
-    const std::vector<Tensor>& records = plan_->module.module().tensors;
-    const auto meets = [&](const std::byte* other, uint64_t bytes) {
-      const auto at = reinterpret_cast<uintptr_t>(other);
-      return other != nullptr && begin < at + bytes && at < end;
-    };
-    for (TensorId id = 0; id < bindings_.tensors.size(); ++id)
-      if (id != tensor && meets(bindings_.tensors[id], plan_->tensors[id].bytes))
-        throw Error(Code::Usage,
-                    fmt::format("the buffer for {} overlaps that of {}", records[tensor].name, records[id].name));
-    if (meets(bindings_.arena, plan_->arena_bytes))
-      throw Error(Code::Usage, fmt::format("the buffer for {} overlaps the arena", records[tensor].name));
   }
 
   std::shared_ptr<tape_cuda_backend> backend_;

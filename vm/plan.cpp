@@ -311,6 +311,22 @@ std::shared_ptr<const Plan> make_plan(const VerifiedModule& inlined, Backend& ba
   return Planner(inlined, backend, options).run();
 }
 
+void refuse_overlap(const Plan& plan, const Bindings& bindings, TensorId tensor, const std::byte* address) {
+  const auto begin = reinterpret_cast<uintptr_t>(address);
+  const uintptr_t end = begin + plan.tensors[tensor].bytes;
+  const std::vector<Tensor>& records = plan.module.module().tensors;
+  const auto meets = [&](const std::byte* other, uint64_t bytes) {
+    const auto at = reinterpret_cast<uintptr_t>(other);
+    return other != nullptr && begin < at + bytes && at < end;
+  };
+  for (TensorId id = 0; id < bindings.tensors.size(); ++id)
+    if (id != tensor && meets(bindings.tensors[id], plan.tensors[id].bytes))
+      throw Error(Code::Usage,
+                  fmt::format("the buffer for {} overlaps that of {}", records[tensor].name, records[id].name));
+  if (meets(bindings.arena, plan.arena_bytes))
+    throw Error(Code::Usage, fmt::format("the buffer for {} overlaps the arena", records[tensor].name));
+}
+
 std::vector<Slab> optimizer_slabs(const Module& module) {
   std::vector<Slab> slabs;
   for (TapeId tape = 0; tape < module.tapes.size(); ++tape)

@@ -52,6 +52,10 @@ struct Plan {
 [[nodiscard]] std::shared_ptr<const Plan> make_plan(const VerifiedModule& inlined, Backend& backend,
                                                     const PlanOptions& options);
 
+/// For Executable::bind: throws Error(Usage) when the bytes of `tensor` at `address` would overlap those of another
+/// tensor or the arena. Every tensor has bytes of its own: commands rely on it.
+void refuse_overlap(const Plan& plan, const Bindings& bindings, TensorId tensor, const std::byte* address);
+
 /// One tensor of an optimizer slab: element offsets are the same in the slabs of params, gradients and every moment.
 struct SlabMember {
   TensorId param = kNone;

@@ -1,8 +1,7 @@
 // MATMUL and OUTER. Every product is in canonical order; math=tf32 is not faster yet and gives the f32 result.
-#include "cuda_backend/kernels/matmul.h"
+#include "cuda_backend/lower/matmul.h"
 
 #include "cuda_backend/kernels/elementwise.h"
-#include "cuda_backend/launch.h"
 
 namespace tape::cuda {
 namespace {
@@ -66,22 +65,7 @@ void matmul(const Call& call, LaunchList& list) {
   args.aux_dtype = static_cast<uint32_t>(call.operand(4).dtype);
   args.act = static_cast<uint32_t>(call.command.attr_int("act"));
   args.accumulate = call.accumulate ? 1 : 0;
-  const int64_t chunks = (args.k + kMatMulDepth - 1) / kMatMulDepth;
-  if (chunks > int64_t{1} << kMatMulLevels) no_kernel(call, " of so large a k");
-  LaunchList::Shape shape;
-  shape.x = static_cast<uint64_t>((args.n + kMatMulTile - 1) / kMatMulTile);
-  shape.y = static_cast<uint64_t>((args.m + kMatMulTile - 1) / kMatMulTile);
-  shape.z = static_cast<uint64_t>(args.batch);
-  if (chunks > 1 && shape.x * shape.y * shape.z < 132 && args.batch * chunks <= 65'535) {
-    args.split = 1;
-    const uint64_t width = a.dtype == DType::F64 || a.dtype == DType::I64 ? 8 : 4;
-    args.partial = list.scratch(static_cast<uint64_t>(chunks * args.batch * args.m * args.n) * width);
-    shape.z *= static_cast<uint64_t>(chunks);
-  }
-  list.add(matmul_kernel(a.dtype), shape, args, kMatMulPointers);
-  if (args.split == 0) return;
-  list.add(matmul_fold_kernel(a.dtype), LaunchList::over(static_cast<uint64_t>(args.batch * args.m * args.n)), args,
-           kMatMulPointers);
+  add_product(call, args, a.dtype, list);
 }
 
 /// a [m, 1] times b [1, n], elementwise.
@@ -105,6 +89,25 @@ void outer(const Call& call, LaunchList& list) {
 }
 
 }  // namespace
+
+void add_product(const Call& call, MatMulArgs args, DType source, LaunchList& list) {
+  const int64_t chunks = (args.k + kMatMulDepth - 1) / kMatMulDepth;
+  if (chunks > int64_t{1} << kMatMulLevels) no_kernel(call, " of so large a k");
+  LaunchList::Shape shape;
+  shape.x = static_cast<uint64_t>((args.n + kMatMulTile - 1) / kMatMulTile);
+  shape.y = static_cast<uint64_t>((args.m + kMatMulTile - 1) / kMatMulTile);
+  shape.z = static_cast<uint64_t>(args.batch);
+  if (chunks > 1 && shape.x * shape.y * shape.z < 132 && args.batch * chunks <= 65'535) {
+    args.split = 1;
+    const uint64_t width = source == DType::F64 || source == DType::I64 ? 8 : 4;
+    args.partial = list.scratch(static_cast<uint64_t>(chunks * args.batch * args.m * args.n) * width);
+    shape.z *= static_cast<uint64_t>(chunks);
+  }
+  list.add(matmul_kernel(source), shape, args, kMatMulPointers);
+  if (args.split == 0) return;
+  list.add(matmul_fold_kernel(source), LaunchList::over(static_cast<uint64_t>(args.batch * args.m * args.n)), args,
+           kMatMulPointers);
+}
 
 bool lower_matmul(const Call& call, LaunchList& list) {
   if (call.opcode() == Opcode::MatMul) {

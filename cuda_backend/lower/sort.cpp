@@ -1,8 +1,8 @@
 // SORT, ARGSORT, TOPK, RANDOM_PERMUTATION.
-#include "cuda_backend/kernels/sort.h"
+#include "cuda_backend/lower/sort.h"
 
 #include "cuda_backend/kernels/random.h"
-#include "cuda_backend/launch.h"
+#include "cuda_backend/kernels/sort.h"
 
 namespace tape::cuda {
 namespace {
@@ -55,6 +55,20 @@ void permutation(const Call& call, LaunchList& list) {
 }
 
 }  // namespace
+
+void falling_positions(const Call& call, const View& src, int64_t rows, int64_t size, int64_t wanted,
+                       int32_t* positions, LaunchList& list) {
+  if (size > kMaxSorted) no_kernel(call, " of so long a line");
+  SortArgs args{};
+  args.indices = positions;
+  args.src = src.pointer();
+  args.outer = rows;
+  args.size = size;
+  args.inner = 1;
+  args.wanted = wanted;
+  args.falling = 1;
+  list.add(sort_kernel(src.dtype), LaunchList::over(static_cast<uint64_t>(rows * size)), args, kSortPointers);
+}
 
 bool lower_sort(const Call& call, LaunchList& list) {
   switch (call.opcode()) {
