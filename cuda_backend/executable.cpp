@@ -92,6 +92,7 @@ CudaExecutable::CudaExecutable(const Stream& stream, const tape_cuda_plan& plan)
     else
       resolve_launch(list_.launches[i], nullptr);
   }
+  for (const LaunchList::Library& library : list_.libraries) captured_.push_back(capture(library));
   reset_fault();
 }
 
@@ -182,7 +183,14 @@ void CudaExecutable::resolve_launch(const Launch& launch, const tape_cuda_stream
   std::memcpy(reinterpret_cast<std::byte*>(words) + launch.rows_at, &rows, sizeof rows);
 }
 
+CapturedCall CudaExecutable::capture(const LaunchList::Library& library) const {
+  return {library.call, AddressBook([this, command = library.command](Address address) {
+            return resolve(address, command, nullptr);
+          })};
+}
+
 void CudaExecutable::launch(const Launch& launch) {
+  if (launch.library >= 0) return captured_[static_cast<size_t>(launch.library)].launch(stream_.get());
   cudaLaunchConfig_t config{};
   config.gridDim = dim3(launch.grid[0], launch.grid[1], launch.grid[2]);
   config.blockDim = dim3(launch.block[0], launch.block[1]);
@@ -304,6 +312,10 @@ void CudaExecutable::bind(uint32_t tensor, void* address) {
   places_[tensor] = {false, 0, static_cast<std::byte*>(address)};
   for (const Launch& launch : list_.launches)
     if (launch.rows_at < 0) resolve_launch(launch, nullptr);
+  for (size_t i = 0; i < captured_.size(); ++i) {
+    const std::vector<uint32_t>& touched = list_.libraries[i].tensors;
+    if (std::find(touched.begin(), touched.end(), tensor) != touched.end()) captured_[i] = capture(list_.libraries[i]);
+  }
 }
 
 tape_cuda_fault CudaExecutable::take_fault() {

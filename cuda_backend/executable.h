@@ -45,6 +45,7 @@ class CudaExecutable {
   [[nodiscard]] void* resolve(Address address, uint64_t command, const tape_cuda_stream* streams) const;
   void resolve_launch(const Launch& launch, const tape_cuda_stream* streams);
   void launch(const Launch& launch);
+  [[nodiscard]] CapturedCall capture(const LaunchList::Library& library) const;
   [[nodiscard]] std::byte* address_of(uint32_t tensor) const;
   /// Bytes of device memory, after everything before; false when a fault has stopped the tape.
   [[nodiscard]] bool read(void* to, const void* from, uint64_t bytes);
@@ -56,7 +57,8 @@ class CudaExecutable {
 
   const Stream& stream_;
   LaunchList list_;
-  std::vector<uint64_t> resolved_;  // the arguments with real addresses
+  std::vector<CapturedCall> captured_;  // parallel to list_.libraries
+  std::vector<uint64_t> resolved_;      // the arguments with real addresses
   std::vector<Step> steps_;
   std::vector<Loop> loops_;
   std::vector<uint32_t> open_;     // Begin steps whose END is still to come, while building

@@ -8,6 +8,7 @@
 
 #include "cuda_backend/call.h"
 #include "cuda_backend/kernels/arguments.h"
+#include "cuda_backend/library.h"
 
 namespace tape::cuda {
 
@@ -20,6 +21,7 @@ struct Launch {
   uint32_t command = 0;
   int32_t rows_at = -1;  // LOAD: offset of the stream's row count in the struct, patched at the start of a run
   uint32_t stream = 0;
+  int32_t library = -1;  // not a kernel of ours: a call of LaunchList::libraries
 };
 
 /// The launches of a plan, or of the command at hand.
@@ -52,6 +54,14 @@ class LaunchList {
     if constexpr (requires { args.guard; }) args.guard = call_->guarded ? fault() : nullptr;
     return append(kernel, shape, &args, sizeof args, pointers);
   }
+  /// Adds a library's call, played in order with the kernels around it. `call` keeps the symbolic pointers it needs and
+  /// has them resolved by the book: at select nothing is called, only the scratch taken counts. A library does not look
+  /// at the guard: what outlives the run may only be written by a kernel of ours (call.guarded).
+  ///   void* const temp = list.scratch(bytes);
+  ///   list.add_library([=](cudaStream_t stream, const AddressBook& at) {
+  ///     check(cub::DeviceRadixSort::SortKeys(at(temp), bytes, at(keys), at(sorted), n, 0, 32, stream), "SortKeys");
+  ///   });
+  void add_library(LibraryCall call);
   /// For one thread an element, several where there are many.
   [[nodiscard]] static Shape over(uint64_t elements) {
     Shape shape;
@@ -61,6 +71,12 @@ class LaunchList {
 
   std::vector<Launch> launches;
   std::vector<uint64_t> packed;  // packed arguments, each on a word
+  struct Library {
+    LibraryCall call;
+    uint32_t command;
+    std::vector<uint32_t> tensors;  // that the command touches
+  };
+  std::vector<Library> libraries;
 
  private:
   Launch& append(const void* kernel, const Shape& shape, const void* args, size_t size, unsigned pointers);

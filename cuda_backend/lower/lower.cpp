@@ -28,6 +28,17 @@ Launch& LaunchList::append(const void* kernel, const Shape& shape, const void* a
   return launches.back();
 }
 
+void LaunchList::add_library(LibraryCall call) {
+  Launch launch;
+  launch.library = static_cast<int32_t>(libraries.size());
+  launch.command = static_cast<uint32_t>(call_->index);
+  launches.push_back(launch);
+  Library library{std::move(call), launch.command, {}};
+  for (const View& view : call_->operands)
+    if (view.given()) library.tensors.push_back(base_of(view.address) - kTensors);
+  libraries.push_back(std::move(library));
+}
+
 void no_kernel(const Call& call, const char* detail) {
   throw Error(Code::Unavailable, fmt::format("no CUDA kernel for {}{} yet", call.command.op->mnemonic, detail));
 }
