@@ -2,6 +2,9 @@
 // last. Passes before the last leave accumulators in scratch; VAR and LOGSUMEXP need a value per output first.
 #include "cuda_backend/lower/reduce.h"
 
+#include <bit>
+
+#include "cuda_backend/kernels/prod_grad.h"
 #include "opcodes/infer.h"
 
 namespace tape::cuda {
@@ -146,13 +149,9 @@ void reduce(const Call& call, LaunchList& list) {
   }
 }
 
-void arg(const Call& call, LaunchList& list, std::span<const int64_t> axes, bool largest, bool gradient) {
-  const Reduction r = make(call, list, axes);
-  if (r.outputs == 0 || r.count == 0) return;
-  ArgArgs args{};
-  args.dst = call.operand(0).pointer();
-  args.src = call.operand(1).pointer();
-  if (gradient) args.g = call.operand(2).pointer();
+/// Where the elements of an output lie.
+template <class Args>
+void describe_groups(const Reduction& r, Args& args) {
   args.outer = args.inner = 1;
   args.count = r.count;
   for (size_t i = 0; i < r.runs.size(); ++i) {
@@ -172,12 +171,52 @@ void arg(const Call& call, LaunchList& list, std::span<const int64_t> axes, bool
     args.groups = 1;
     args.group_size[0] = 1;
   }
+}
+
+void arg(const Call& call, LaunchList& list, std::span<const int64_t> axes, bool largest, bool gradient) {
+  const Reduction r = make(call, list, axes);
+  if (r.outputs == 0 || r.count == 0) return;
+  ArgArgs args{};
+  args.dst = call.operand(0).pointer();
+  args.src = call.operand(1).pointer();
+  if (gradient) args.g = call.operand(2).pointer();
+  describe_groups(r, args);
   args.wide = call.operand(0).dtype == DType::I64 ? 1 : 0;
   args.accumulate = call.accumulate ? 1 : 0;
   const DType source = call.operand(1).dtype;
   LaunchList::Shape shape;
   shape.x = static_cast<uint64_t>((r.outputs + 7) / 8);
   list.add(gradient ? extremum_grad_kernel(largest, source) : arg_kernel(largest, source), shape, args, kArgPointers);
+}
+
+void prod_grad(const Call& call, LaunchList& list) {
+  const Reduction r = make(call, list, call.command.attr_list("axes"));
+  if (r.outputs == 0 || r.count == 0) return;
+  const View &src = call.operand(1), &g = call.operand(2);
+  ProdGradArgs args{};
+  describe_groups(r, args);
+  args.dst = call.operand(0).pointer();
+  args.src = src.pointer();
+  args.g = g.pointer();
+  args.wide = g.dtype == DType::F32 && is_half(src.dtype) ? 1 : 0;
+  args.accumulate = call.accumulate ? 1 : 0;
+  const auto play = [&](ProdPhase phase, uint64_t blocks) {
+    LaunchList::Shape shape;
+    shape.x = blocks;
+    list.add(prod_grad_kernel(phase, src.dtype), shape, args, kProdGradPointers);
+  };
+  const auto outputs = static_cast<uint64_t>(r.outputs), count = static_cast<uint64_t>(r.count);
+  if (r.count <= kProdLeaf) {
+    args.together = static_cast<uint32_t>(std::max<uint64_t>(1, 256 / std::bit_ceil(count)));
+    return play(ProdPhase::Whole, (outputs + args.together - 1) / args.together);
+  }
+  while ((count - 1) >> args.depth >= static_cast<uint64_t>(kProdLeaf)) ++args.depth;
+  const uint64_t bytes = (outputs << (args.depth + 1)) * accumulator_bytes(src.dtype);
+  args.products = list.scratch(bytes);
+  args.outside = list.scratch(bytes);
+  play(ProdPhase::Up, outputs << args.depth);
+  play(ProdPhase::Middle, outputs);
+  play(ProdPhase::Down, outputs << args.depth);
 }
 
 }  // namespace
@@ -248,6 +287,9 @@ bool lower_reduce(const Call& call, LaunchList& list) {
     case Opcode::ReduceMaxGrad:
     case Opcode::ReduceMinGrad:
       arg(call, list, call.command.attr_list("axes"), call.opcode() == Opcode::ReduceMaxGrad, true);
+      return true;
+    case Opcode::ProdGrad:
+      prod_grad(call, list);
       return true;
     case Opcode::Dot: {
       const View &dst = call.operand(0), &a = call.operand(1);
