@@ -86,6 +86,7 @@ enum tape_cuda_fault_kind {
   TAPE_CUDA_CURSOR,      // row a of a stream of `limit` rows
   TAPE_CUDA_START,       // start a of axis `position`, operand `operand`, is outside [0, limit]
   TAPE_CUDA_COUNT,       // REPEAT count a above `limit`
+  TAPE_CUDA_LOGITS,      // the row of logits from `position` on has no finite largest one
 };
 
 struct tape_cuda_fault {

@@ -285,6 +285,9 @@ class CudaExecutable final : public Executable {
                            record.position, record.limit);
       case TAPE_CUDA_COUNT:
         return fmt::format("{} is {}, above max={}", tensor(0).name, integer, record.limit);
+      case TAPE_CUDA_LOGITS:
+        return fmt::format("the classes from {} on have no finite largest logit",
+                           element_name(tensor(operand), record.position));
       default:
         return "a fault of an unknown kind";
     }

@@ -64,6 +64,9 @@ T __shfl_sync(unsigned, T value, int lane) {
   std::memcpy(&value, &bits, sizeof value);
   return value;
 }
+inline void __syncwarp() {
+  emulation::shuffle(0, 0);
+}
 template <class T>
 T atomicAdd(T* place, T value) {
   const T old = *place;
