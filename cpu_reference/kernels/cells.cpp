@@ -1,7 +1,7 @@
-// LSTM_CELL, GRU_CELL and their gradients: the products by BLAS on fixed tiles into scratch, then the gates element by
-// element. Computed in f32 for halves, each result rounded once.
+// LSTM_CELL, GRU_CELL and their gradients: the products by BLAS on fixed tiles into scratch, or in canonical order,
+// then the gates element by element. Computed in f32 for halves, each result rounded once.
 #include "cpu_reference/kernels/functions.h"
-#include "cpu_reference/kernels/gemm.h"
+#include "cpu_reference/kernels/product.h"
 #include "cpu_reference/kernels/scratch.h"
 
 namespace tape::cpu {
@@ -19,9 +19,32 @@ C hyperbolic(C x) {
   return functions::Tanh::apply(x);
 }
 
-/// out [rows, cols] = a [rows, depth] b [cols, depth]^T, added to what it holds where `add`.
+/// out [rows, cols] = a [rows, depth] b [cols, depth]^T in the order of MATMUL, added to what it holds where `add`.
 template <class C>
-void products(const C* a, const C* b, int64_t rows, int64_t cols, int64_t depth, bool add, C* out, Pool& pool) {
+void canonical_products(const C* a, const C* b, int64_t rows, int64_t cols, int64_t depth, bool add, C* out,
+                        Pool& pool) {
+  using namespace product;
+  const int64_t across = (cols + kTileN - 1) / kTileN, down = (rows + kTileM - 1) / kTileM;
+  pool.for_range(across * down, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t t = begin; t < end; ++t) {
+      const int64_t r = t / across * kTileM, c = t % across * kTileN;
+      const int64_t height = std::min(kTileM, rows - r), width = std::min(kTileN, cols - c);
+      alignas(64) C tile[kTileM * kTileN];
+      canonical_tile(
+          height, width, depth,
+          [&](int64_t k0, int64_t k, C* to) { pack_block(a + r * depth + k0, depth, 1, height, k, kDepth, to); },
+          [&](int64_t k0, int64_t k, C* to) { pack_panels(b + c * depth + k0, 1, depth, k, width, to); }, tile);
+      for (int64_t i = 0; i < height; ++i)
+        for (int64_t j = 0; j < width; ++j) store(out[(r + i) * cols + c + j], tile[i * kTileN + j], add);
+    }
+  });
+}
+
+/// The same, by BLAS where the order is free.
+template <class C>
+void products(const C* a, const C* b, int64_t rows, int64_t cols, int64_t depth, bool add, C* out, Context& context) {
+  Pool& pool = *context.pool;
+  if (context.canonical_matmul) return canonical_products(a, b, rows, cols, depth, add, out, pool);
   const int64_t across = (cols + kTileCols - 1) / kTileCols, down = (rows + kTileRows - 1) / kTileRows;
   pool.for_range(across * down, 1, [&](int64_t begin, int64_t end) {
     for (int64_t t = begin; t < end; ++t) {
@@ -62,8 +85,8 @@ struct LstmCellOp {
     Scratch<C> scratch{reinterpret_cast<C*>(call.scratch)};
     C* const sums = scratch.take(batch * n);
     const auto widened = [&](size_t i) { return scratch.template widened<T>(call.operand(i), pool); };
-    products(widened(2), widened(5), batch, n, inputs, false, sums, pool);
-    products(widened(3), widened(6), batch, n, hidden, true, sums, pool);
+    products(widened(2), widened(5), batch, n, inputs, false, sums, context);
+    products(widened(3), widened(6), batch, n, hidden, true, sums, context);
     const T *const bias = call.operand(7).as<const T>(), *const other = call.operand(8).as<const T>();
     const T* const c_prev = call.operand(4).as<const T>();
     T *const h = call.operand(0).as<T>(), *const c = call.operand(1).as<T>(), *const gates = call.operand(9).as<T>();
@@ -120,8 +143,8 @@ struct GruCellOp {
     Scratch<C> scratch{reinterpret_cast<C*>(call.scratch)};
     C *const by_x = scratch.take(batch * n), *const by_h = scratch.take(batch * n);
     const auto widened = [&](size_t i) { return scratch.template widened<T>(call.operand(i), pool); };
-    products(widened(1), widened(3), batch, n, inputs, false, by_x, pool);
-    products(widened(2), widened(4), batch, n, hidden, false, by_h, pool);
+    products(widened(1), widened(3), batch, n, inputs, false, by_x, context);
+    products(widened(2), widened(4), batch, n, hidden, false, by_h, context);
     const T *const bias_ih = call.operand(5).as<const T>(), *const bias_hh = call.operand(6).as<const T>();
     const T* const h_prev = call.operand(2).as<const T>();
     T *const h = call.operand(0).as<T>(), *const gates = call.operand(7).as<T>();
