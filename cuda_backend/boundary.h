@@ -7,7 +7,7 @@
 
 extern "C" {
 
-#define TAPE_CUDA_BOUNDARY_VERSION 1u
+#define TAPE_CUDA_BOUNDARY_VERSION 2u
 #define TAPE_CUDA_ENTRY "tape_cuda_plugin_v1"
 
 struct tape_cuda_backend;
@@ -57,19 +57,21 @@ struct tape_cuda_stream {
   const void* const* columns;
 };
 
-/// Values of STORE and TRACE, in command order: `position` in the ids of the command. Not 0: the run ends there.
+/// Values of STORE and TRACE, in command order, within run: `position` in the ids of the command. Not 0: no more of
+/// them, the run ends where it is.
 typedef int (*tape_cuda_deliver)(void* user, uint64_t command, uint32_t position, const void* bytes, uint64_t size);
 
 struct tape_cuda_plan {
   const tape_cuda_command* commands;
   const uint32_t* matching;  // by command, as Plan::matching
   const uint64_t* scratch;   // by command: offset in the arena
+  const uint64_t* scratch_bytes;
   uint64_t commands_count;
   const tape_cuda_tensor* tensors;
   uint64_t tensors_count;
   void* arena;
   uint32_t streams_count;
-  uint32_t poison;
+  uint32_t poison;    // locals and scratch are filled with 0xFF bytes before their first use
   uint32_t delivers;  // whether STORE and TRACE have a reader
   tape_cuda_deliver deliver;
   void* user;

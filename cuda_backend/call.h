@@ -16,7 +16,15 @@ namespace tape::cuda {
 
 /// Where an argument points before addresses are known: base << 40 | byte offset. Base 0 is the null pointer.
 using Address = uint64_t;
-enum Base : uint32_t { kNull = 0, kScratch = 1, kFault = 2, kColumns = 3, kTensors = 16 };  // kColumns: LOAD, by column
+enum Base : uint32_t {
+  kNull = 0,
+  kScratch = 1,
+  kFault = 2,
+  kColumns = 3,  // LOAD, by column
+  kRingState = 4,
+  kRingSlots = 5,
+  kTensors = 16
+};
 [[nodiscard]] constexpr Address make_address(uint32_t base, uint64_t offset) {
   return static_cast<Address>(base) << 40 | offset;
 }

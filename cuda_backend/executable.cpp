@@ -58,33 +58,17 @@ CudaExecutable::CudaExecutable(const Stream& stream, const tape_cuda_plan& plan)
     : stream_(stream),
       scratch_(plan.scratch, plan.scratch + plan.commands_count),
       arena_(static_cast<std::byte*>(plan.arena)),
-      delivers_(plan.delivers != 0),
-      deliver_(plan.deliver),
-      user_(plan.user),
       fault_memory_(sizeof(Fault)),
       pinned_(kPinnedValue + 64) {
-  if (plan.poison != 0) throw Error(Code::Unavailable, "cuda: locals cannot be poisoned on the card yet");
   for (uint64_t i = 0; i < plan.tensors_count; ++i)
     places_.push_back(
         {plan.tensors[i].in_arena != 0, plan.tensors[i].offset, static_cast<std::byte*>(plan.tensors[i].address)});
-  std::vector<Call> calls;
-  for (uint64_t i = 0; i < plan.commands_count; ++i) {
-    calls.push_back(make_call(plan.commands[i], i));
-    faultable_ = faultable_ || can_fault(calls.back().command);
-  }
-  for (Call& call : calls) {
-    step_at_.push_back(static_cast<uint32_t>(steps_.size()));
-    call.guarded = faultable_ && can_fault(call.command);
-    size_t at = 0;
-    for (size_t i = 0; i < call.command.op->operands().size(); ++i)
-      for (const uint32_t id : call.command.operand(i)) {
-        ++at;
-        if (faultable_ && call.command.is_tensor(i) && id != kAbsent && call.command.access(i) != Access::Read)
-          call.guarded = call.guarded || !places_[id].in_arena;
-      }
-    add_command(call, plan.matching[call.index]);
-  }
-  step_at_.push_back(static_cast<uint32_t>(steps_.size()));
+  if (plan.delivers != 0)
+    ring_ = std::make_unique<Ring>(
+        [deliver = plan.deliver, user = plan.user](const Ring::Value& value, const std::byte* bytes) {
+          return deliver(user, value.command, value.position, bytes, value.bytes) == 0;
+        });
+  add_calls(plan);
   resolved_ = list_.packed;
   for (uint32_t i = 0; i < list_.launches.size(); ++i) {
     if (list_.launches[i].rows_at >= 0)
@@ -96,22 +80,56 @@ CudaExecutable::CudaExecutable(const Stream& stream, const tape_cuda_plan& plan)
   reset_fault();
 }
 
-void CudaExecutable::add_command(const Call& call, uint32_t matching) {
-  if (matching != call.index) return add_loop(call, matching > call.index);
+void CudaExecutable::add_calls(const tape_cuda_plan& plan) {
+  std::vector<Call> calls;
+  bool delivers = false;
+  for (uint64_t i = 0; i < plan.commands_count; ++i) {
+    const Call& call = calls.emplace_back(make_call(plan.commands[i], i));
+    faultable_ = faultable_ || can_fault(call.command);
+    if (!call.command.op->has(kSinkEffect) || ring_ == nullptr) continue;
+    ring_->expect(call);
+    delivers = true;
+  }
+  if (delivers)
+    ring_->allocate(stream_);
+  else
+    ring_.reset();
+  const Poison poison(plan);
+  for (Call& call : calls) {
+    step_at_.push_back(static_cast<uint32_t>(steps_.size()));
+    call.guarded = faultable_ && (can_fault(call.command) || call.command.op->has(kSinkEffect));
+    for (size_t i = 0; i < call.command.op->operands().size(); ++i)
+      for (const uint32_t id : call.command.operand(i))
+        if (faultable_ && call.command.is_tensor(i) && id != kAbsent && call.command.access(i) != Access::Read)
+          call.guarded = call.guarded || !places_[id].in_arena;
+    add_command(call, plan.matching[call.index], plan.scratch_bytes[call.index], poison);
+  }
+  step_at_.push_back(static_cast<uint32_t>(steps_.size()));
+}
+
+void CudaExecutable::add_command(const Call& call, uint32_t matching, uint64_t scratch_bytes, const Poison& poison) {
   Step step;
   step.command = call.index;
-  if (call.command.op->has(kSinkEffect)) {
-    if (!delivers_) return;
-    step.kind = Step::Kind::Deliver;
-    step.first = static_cast<uint32_t>(deliveries_.size());
-    deliveries_.push_back(call);
-    steps_.push_back(step);
-    return;
-  }
+  const auto close = [&] {
+    step.last = static_cast<uint32_t>(list_.launches.size());
+    if (step.last != step.first) steps_.push_back(step);
+    step.first = step.last;
+  };
   step.first = static_cast<uint32_t>(list_.launches.size());
-  lower(call, list_);
-  step.last = static_cast<uint32_t>(list_.launches.size());
-  if (step.last != step.first) steps_.push_back(step);
+  poison.lower(call, scratch_bytes, list_);
+  if (matching != call.index) {
+    close();
+    return add_loop(call, matching > call.index);
+  }
+  if (call.command.op->has(kSinkEffect)) {
+    close();
+    if (ring_ == nullptr) return;
+    step.kind = Step::Kind::Deliver;
+    step.piece = ring_->lower(call, list_);
+  } else {
+    lower(call, list_);
+  }
+  close();
 }
 
 void CudaExecutable::add_loop(const Call& call, bool begins) {
@@ -161,6 +179,10 @@ void* CudaExecutable::resolve(Address address, uint64_t command, const tape_cuda
       return arena_ + scratch_[command] + offset;
     case kFault:
       return static_cast<std::byte*>(fault_memory_.get()) + offset;
+    case kRingState:
+      return ring_->state() + offset;
+    case kRingSlots:
+      return ring_->pinned() + offset;
     default: {
       std::byte* const found = address_of(base - kTensors);
       // An operand without elements need not have an address: present, and never followed.
@@ -258,26 +280,16 @@ bool CudaExecutable::again(Loop& loop) {
   return read(value, address_of(loop.tensor), 1) && *value != std::byte{0};
 }
 
-bool CudaExecutable::deliver(uint64_t delivery) {
-  const Call& call = deliveries_[delivery];
-  std::vector<std::byte> bytes;
-  for (size_t i = 0; i < call.operands.size(); ++i) {
-    const View& view = call.operands[i];
-    if (!view.given()) continue;
-    bytes.resize(static_cast<size_t>(view.elements) * size_of(view.dtype));
-    if (bytes.empty()) {
-      read_fault();
-      if (stopped_) return false;
-    } else if (!read(bytes.data(), address_of(base_of(view.address) - kTensors), bytes.size())) {
-      return false;
-    }
-    if (deliver_(user_, call.index, static_cast<uint32_t>(i), bytes.data(), bytes.size()) != 0) return false;
+bool CudaExecutable::deliver(const Step& step) {
+  for (uint32_t i = step.first; i < step.last; ++i) {
+    if (!ring_->reserve(stream_, step.piece + i - step.first)) return false;
+    launch(list_.launches[i]);
   }
-  return true;
+  return ring_->poll();
 }
 
 void CudaExecutable::run(uint64_t first, uint64_t last, const tape_cuda_stream* streams) {
-  stopped_ = false;
+  if (unread_) static_cast<void>(take_fault());  // the run before ended without anybody asking
   host_fault_ = {};
   for (const uint32_t index : loads_) {
     const Launch& load = list_.launches[index];
@@ -286,6 +298,12 @@ void CudaExecutable::run(uint64_t first, uint64_t last, const tape_cuda_stream* 
       throw Error(Code::Usage, fmt::format("LOAD: nothing is bound to stream {}", load.stream));
     resolve_launch(load, streams);
   }
+  unread_ = true;
+  if (!play(first, last)) ring_->discard(stream_);
+}
+
+/// False: the host takes no more values.
+bool CudaExecutable::play(uint64_t first, uint64_t last) {
   const uint32_t end = step_at_[last];
   for (uint32_t at = step_at_[first]; at < end && !stopped_;) {
     const Step& step = steps_[at];
@@ -295,7 +313,7 @@ void CudaExecutable::run(uint64_t first, uint64_t last, const tape_cuda_stream* 
         ++at;
         break;
       case Step::Kind::Deliver:
-        if (!deliver(step.first)) return;
+        if (!deliver(step)) return false;
         ++at;
         break;
       case Step::Kind::Begin:
@@ -306,6 +324,7 @@ void CudaExecutable::run(uint64_t first, uint64_t last, const tape_cuda_stream* 
         break;
     }
   }
+  return ring_ == nullptr || ring_->drain(stream_);
 }
 
 void CudaExecutable::bind(uint32_t tensor, void* address) {
@@ -319,6 +338,7 @@ void CudaExecutable::bind(uint32_t tensor, void* address) {
 }
 
 tape_cuda_fault CudaExecutable::take_fault() {
+  unread_ = false;
   if (!stopped_ && faultable_) read_fault();
   if (!stopped_) return {};
   stopped_ = false;

@@ -1,5 +1,5 @@
 // A plan as the card plays it in stream mode: launches between the places where the host must look (loops over device
-// scalars, STORE, TRACE). Everything is lowered here; a run walks the list.
+// scalars) or make room (STORE, TRACE). Everything is lowered here; a run walks the list.
 #pragma once
 
 #include <memory>
@@ -7,6 +7,7 @@
 
 #include "cuda_backend/handles.h"
 #include "cuda_backend/launch.h"
+#include "cuda_backend/ring.h"
 
 namespace tape::cuda {
 
@@ -27,6 +28,7 @@ class CudaExecutable {
     uint32_t first = 0, last = 0;  // launches
     uint64_t command = 0;
     uint32_t loop = 0, other = 0;  // Begin, End: the loop, the step of the partner
+    uint32_t piece = 0;            // Deliver: of the first launch
   };
   struct Loop {
     enum class Kind : uint8_t { Constant, Counted, While } kind = Kind::Constant;
@@ -40,7 +42,8 @@ class CudaExecutable {
     std::byte* address = nullptr;
   };
 
-  void add_command(const Call& call, uint32_t matching);
+  void add_calls(const tape_cuda_plan& plan);
+  void add_command(const Call& call, uint32_t matching, uint64_t scratch_bytes, const Poison& poison);
   void add_loop(const Call& call, bool begins);
   [[nodiscard]] void* resolve(Address address, uint64_t command, const tape_cuda_stream* streams) const;
   void resolve_launch(const Launch& launch, const tape_cuda_stream* streams);
@@ -53,7 +56,8 @@ class CudaExecutable {
   void reset_fault();
   [[nodiscard]] bool enter(Loop& loop, uint64_t command);
   [[nodiscard]] bool again(Loop& loop);
-  [[nodiscard]] bool deliver(uint64_t command);
+  [[nodiscard]] bool deliver(const Step& step);
+  [[nodiscard]] bool play(uint64_t first, uint64_t last);
 
   const Stream& stream_;
   LaunchList list_;
@@ -65,14 +69,12 @@ class CudaExecutable {
   std::vector<uint32_t> step_at_;  // by command, and one past the last
   std::vector<Place> places_;      // by tensor
   std::vector<uint64_t> scratch_;  // by command
-  std::vector<Call> deliveries_;   // STORE and TRACE
   std::vector<uint32_t> loads_;    // launches of LOADs
   std::byte* arena_ = nullptr;
-  bool delivers_ = false;
-  tape_cuda_deliver deliver_ = nullptr;
-  void* user_ = nullptr;
+  std::unique_ptr<Ring> ring_;  // where a STORE or TRACE has a reader
   bool faultable_ = false;
   bool stopped_ = false;
+  bool unread_ = false;  // a run since the fault was last taken
   DeviceMemory fault_memory_;
   PinnedMemory pinned_;  // a Fault, then 64 bytes
   tape_cuda_fault host_fault_{};

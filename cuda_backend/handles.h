@@ -29,6 +29,12 @@ class Stream {
   Stream& operator=(const Stream&) = delete;
   [[nodiscard]] cudaStream_t get() const { return stream_; }
   void wait() const { check(cudaStreamSynchronize(stream_), "cudaStreamSynchronize"); }
+  /// Whether everything launched is done.
+  [[nodiscard]] bool idle() const {
+    const cudaError_t status = cudaStreamQuery(stream_);
+    if (status != cudaErrorNotReady) check(status, "cudaStreamQuery");
+    return status == cudaSuccess;
+  }
 
  private:
   cudaStream_t stream_ = nullptr;

@@ -6,6 +6,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "cuda_backend/boundary.h"
 #include "cuda_backend/call.h"
 #include "cuda_backend/kernels/arguments.h"
 #include "cuda_backend/library.h"
@@ -83,6 +84,18 @@ class LaunchList {
 
   const Call* call_ = nullptr;
   uint64_t scratch_ = 0;
+};
+
+/// The fills of --poison, none without it. The plan outlives it.
+class Poison {
+ public:
+  explicit Poison(const tape_cuda_plan& plan);
+  /// In front of a command that takes `scratch_bytes`.
+  void lower(const Call& call, uint64_t scratch_bytes, LaunchList& list) const;
+
+ private:
+  const tape_cuda_plan& plan_;
+  std::vector<std::vector<uint32_t>> born_;  // by command: locals whose life begins there
 };
 
 /// Lowers a command: checks first, then what writes. Throws Error(Unavailable) for what has no kernel yet.

@@ -173,6 +173,9 @@ class CudaExecutable final : public Executable {
     described.commands = plain.data();
     described.matching = plan_->matching.data();
     described.scratch = plan_->scratch.data();
+    std::vector<uint64_t> scratch_bytes;
+    for (const Selection& selection : plan_->selections) scratch_bytes.push_back(selection.scratch);
+    described.scratch_bytes = scratch_bytes.data();
     described.commands_count = plain.size();
     described.tensors = tensors.data();
     described.tensors_count = tensors.size();

@@ -54,6 +54,7 @@ inline void __syncthreads() {
   emulation::barrier();
 }
 inline void __threadfence() {}
+inline void __threadfence_system() {}
 inline void cudaGridDependencySynchronize() {}
 inline void cudaTriggerProgrammaticLaunchCompletion() {}
 template <class T>
@@ -99,7 +100,7 @@ inline int64_t __double_as_longlong(double x) {
 }
 
 // ---- the runtime, as far as it is used ----
-enum cudaError_t { cudaSuccess, cudaErrorMemoryAllocation, cudaErrorNoDevice };
+enum cudaError_t { cudaSuccess, cudaErrorMemoryAllocation, cudaErrorNoDevice, cudaErrorNotReady };
 enum cudaMemcpyKind { cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost };
 using cudaStream_t = void*;
 inline constexpr unsigned cudaStreamNonBlocking = 1;
@@ -131,6 +132,9 @@ inline cudaError_t cudaStreamDestroy(cudaStream_t) {
   return cudaSuccess;
 }
 inline cudaError_t cudaStreamSynchronize(cudaStream_t) {
+  return cudaSuccess;
+}
+inline cudaError_t cudaStreamQuery(cudaStream_t) {
   return cudaSuccess;
 }
 inline cudaError_t cudaSetDevice(int) {
