@@ -89,6 +89,8 @@ enum tape_cuda_fault_kind {
   TAPE_CUDA_START,       // start a of axis `position`, operand `operand`, is outside [0, limit]
   TAPE_CUDA_COUNT,       // REPEAT count a above `limit`
   TAPE_CUDA_LOGITS,      // the row of logits from `position` on has no finite largest one
+  TAPE_CUDA_LENGTH,      // length a at `position` of operand `operand` is outside [0, limit)
+  TAPE_CUDA_POSITION,    // position a at `position` of operand `operand` is negative
 };
 
 struct tape_cuda_fault {

@@ -114,6 +114,7 @@ bool lower_shape(const Call& call, LaunchList& list);
 bool lower_window(const Call& call, LaunchList& list);
 bool lower_sort(const Call& call, LaunchList& list);
 bool lower_cells(const Call& call, LaunchList& list);
+bool lower_attention(const Call& call, LaunchList& list);
 bool lower_control(const Call& call, LaunchList& list);
 
 /// What a row cannot do on the card.

@@ -291,6 +291,11 @@ class CudaExecutable final : public Executable {
       case TAPE_CUDA_LOGITS:
         return fmt::format("the classes from {} on have no finite largest logit",
                            element_name(tensor(operand), record.position));
+      case TAPE_CUDA_LENGTH:
+        return fmt::format("length {} at {} is outside [0,{}]", integer, element_name(tensor(operand), record.position),
+                           record.limit - 1);
+      case TAPE_CUDA_POSITION:
+        return fmt::format("position {} at {} is negative", integer, element_name(tensor(operand), record.position));
       default:
         return "a fault of an unknown kind";
     }

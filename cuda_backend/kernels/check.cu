@@ -28,7 +28,7 @@ __global__ void __launch_bounds__(256) check_index(const __grid_constant__ Check
     const CheckArgs& args;
     __device__ bool bad(int64_t i) const {
       const int64_t index = load_index(args.a, i, args.wide != 0);
-      return index < 0 || index >= args.n;
+      return index < 0 || (args.unbounded == 0 && index >= args.n);
     }
     __device__ void describe(int64_t i, Fault& fault) const {
       fault.a = static_cast<uint64_t>(load_index(args.a, i, args.wide != 0));

@@ -41,7 +41,7 @@ struct CheckArgs {
   uint64_t elements;
   int64_t n;  // indices: outside [0, n) is a fault
   double atol, rtol;
-  uint32_t wide, reserved;
+  uint32_t wide, unbounded;  // unbounded: only a negative index is a fault
   Site site;
 };
 inline constexpr unsigned kCheckPointers = 4;

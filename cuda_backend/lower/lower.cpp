@@ -47,7 +47,7 @@ void lower(const Call& call, LaunchList& list) {
   list.begin(call);
   for (const auto family :
        {&lower_elementwise, &lower_move, &lower_reduce, &lower_rows, &lower_matmul, &lower_random, &lower_optimizer,
-        &lower_index, &lower_shape, &lower_window, &lower_sort, &lower_cells, &lower_control})
+        &lower_index, &lower_shape, &lower_window, &lower_sort, &lower_cells, &lower_attention, &lower_control})
     if (family(call, list)) return;
   no_kernel(call);
 }

@@ -1,0 +1,62 @@
+// ROPE, ATTENTION and ATTENTION_GRAD. Nothing of the size of the scores is ever kept.
+#pragma once
+
+#include "cuda_backend/kernels/arguments.h"
+#include "opcodes/dtype.h"
+
+namespace tape::cuda {
+
+inline constexpr int kRopePairs = 256;  // of a launch
+struct RopeArgs {
+  const Fault* guard;
+  void* dst;
+  const void* src;
+  const void* pos;
+  int64_t outer, rows, pairs;          // pairs of a row of src; rows of a sequence
+  int64_t first, count;                // pairs of this launch
+  uint32_t half, inverse, wide, each;  // each: a position for every row
+  double frequency[kRopePairs];        // angle of position 1
+};
+inline constexpr unsigned kRopePointers = 4;
+/// threads by row and pair, blocks in y share the sequences.
+[[nodiscard]] const void* rope_kernel(DType dtype);
+
+inline constexpr int kAttentionRows = 64;  // queries of a block
+struct AttentionArgs {
+  const Fault* guard;
+  void* y;  // written by the forward kernels (null: lse only), read by the gradient
+  const void* q;
+  const void* k;
+  const void* v;
+  const void* g;
+  const void* lengths;
+  void* lse;
+  void* delta;  // scratch: the sum of g y of each row
+  void* dq;
+  void* dk;
+  void* dv;
+  int64_t batch, heads, groups, queries, keys, depth, width;
+  double scale;
+  uint32_t causal;
+  uint32_t wide;                       // y in f32 beside halves
+  uint32_t wide_lengths, length_each;  // i64; one for each batch
+};
+inline constexpr unsigned kAttentionPointers = 12;
+
+/// Any head sizes: 64 queries a block in x, columns of y in y.
+[[nodiscard]] const void* attention_kernel(DType dtype);
+/// A warp a row.
+[[nodiscard]] const void* attention_delta_kernel(DType dtype);
+/// 64 queries a block in x, columns of dq in y.
+[[nodiscard]] const void* attention_dq_kernel(DType dtype);
+/// attention_keys() keys of a group a block in x, columns of dk and dv in y.
+[[nodiscard]] const void* attention_dkv_kernel(DType dtype);
+
+[[nodiscard]] constexpr int attention_keys(DType dtype) {
+  return dtype == DType::F64 ? 32 : 64;
+}
+[[nodiscard]] constexpr int attention_columns(DType dtype) {
+  return dtype == DType::F64 ? 64 : 128;
+}
+
+}  // namespace tape::cuda

@@ -1,0 +1,153 @@
+// ROPE, ATTENTION, ATTENTION_GRAD. math=tf32 gives the f32 result.
+#include "cuda_backend/kernels/attention.h"
+
+#include <cmath>
+
+#include "cuda_backend/boundary.h"
+#include "cuda_backend/kernels/index.h"
+#include "cuda_backend/launch.h"
+
+namespace tape::cuda {
+namespace {
+
+/// A check of operand `operand`: outside [0, n) is a fault, or only below 0 where n is absent.
+void check_range(const Call& call, LaunchList& list, uint32_t kind, size_t operand, const int64_t* n) {
+  const View& values = call.operand(operand);
+  if (!values.given() || values.elements == 0) return;
+  CheckArgs args{};
+  args.fault = list.fault();
+  args.a = values.pointer();
+  args.elements = static_cast<uint64_t>(values.elements);
+  args.n = n != nullptr ? *n : 0;
+  args.unbounded = n != nullptr ? 0 : 1;
+  args.wide = values.dtype == DType::I64 ? 1 : 0;
+  args.site = {call.index, kind, static_cast<int32_t>(call.command.ends[operand - 1])};
+  list.add(check_index_kernel(), LaunchList::over(args.elements), args, kCheckPointers);
+}
+
+void rope(const Call& call, LaunchList& list) {
+  const View &dst = call.operand(0), &src = call.operand(1), &pos = call.operand(2);
+  check_range(call, list, TAPE_CUDA_POSITION, 2, nullptr);
+  if (dst.elements == 0) return;
+  const int rank = src.shape.rank();
+  RopeArgs args{};
+  args.dst = dst.pointer();
+  args.src = src.pointer();
+  args.pos = pos.pointer();
+  args.rows = src.shape[rank - 2];
+  args.pairs = src.shape[rank - 1] / 2;
+  args.outer = src.elements / (args.rows * args.pairs * 2);
+  args.half = call.command.attr_int("style") != 0 ? 1 : 0;
+  args.inverse = call.command.attr_bool("inverse") ? 1 : 0;
+  args.wide = pos.dtype == DType::I64 ? 1 : 0;
+  args.each = pos.shape.rank() != 0 ? 1 : 0;
+  const double base = round_to_compute(call.command.attr_float("base"), src.dtype);
+  for (args.first = 0; args.first < args.pairs; args.first += kRopePairs) {
+    args.count = std::min<int64_t>(kRopePairs, args.pairs - args.first);
+    for (int64_t i = 0; i < args.count; ++i)
+      args.frequency[i] = std::pow(base, -static_cast<double>(args.first + i) / static_cast<double>(args.pairs));
+    LaunchList::Shape shape = LaunchList::over(static_cast<uint64_t>(args.rows * args.count));
+    shape.y = std::clamp<uint64_t>(132 * 16 / shape.x, 1, static_cast<uint64_t>(args.outer));
+    list.add(rope_kernel(src.dtype), shape, args, kRopePointers);
+  }
+}
+
+/// `first`: the operand q; `lengths`: kv_len.
+AttentionArgs describe(const Call& call, size_t first, size_t lengths) {
+  const View &q = call.operand(first), &k = call.operand(first + 1), &v = call.operand(first + 2);
+  const int rank = q.shape.rank();
+  AttentionArgs args{};
+  args.q = q.pointer();
+  args.k = k.pointer();
+  args.v = v.pointer();
+  args.batch = rank == 4 ? q.shape[0] : 1;
+  args.heads = rank > 2 ? q.shape[rank - 3] : 1;
+  args.groups = rank > 2 ? k.shape[rank - 3] : 1;
+  args.queries = q.shape[rank - 2];
+  args.keys = k.shape[rank - 2];
+  args.depth = q.shape[rank - 1];
+  args.width = v.shape[rank - 1];
+  args.causal = call.command.attr_bool("causal") ? 1 : 0;
+  double scale = call.command.attr_float("scale");
+  if (scale == 0) scale = args.depth == 0 ? 1 : 1 / std::sqrt(static_cast<double>(args.depth));
+  args.scale = round_to_compute(scale, q.dtype);
+  const View& given = call.operand(lengths);
+  args.lengths = given.pointer();
+  args.wide_lengths = given.dtype == DType::I64 ? 1 : 0;
+  args.length_each = given.shape.rank() != 0 ? 1 : 0;
+  return args;
+}
+
+uint64_t blocks_of(int64_t size, int64_t tile) {
+  return static_cast<uint64_t>((size + tile - 1) / tile);
+}
+
+LaunchList::Shape by_queries(const AttentionArgs& args, DType dtype, int64_t columns) {
+  LaunchList::Shape shape;
+  shape.x = static_cast<uint64_t>(args.batch * args.heads) * blocks_of(args.queries, kAttentionRows);
+  shape.y = std::max<uint64_t>(1, blocks_of(columns, attention_columns(dtype)));
+  return shape;
+}
+
+void attention(const Call& call, LaunchList& list) {
+  const View &dst = call.operand(0), &q = call.operand(1), &lse = call.operand(5);
+  AttentionArgs args = describe(call, 1, 4);
+  const int64_t lengths = args.keys + 1;
+  check_range(call, list, TAPE_CUDA_LENGTH, 4, &lengths);
+  if (args.batch * args.heads * args.queries == 0 || (args.width == 0 && !lse.given())) return;
+  args.y = args.width == 0 ? nullptr : dst.pointer();
+  args.lse = lse.pointer();
+  args.wide = dst.dtype == DType::F32 && is_half(q.dtype) ? 1 : 0;
+  list.add(attention_kernel(q.dtype), by_queries(args, q.dtype, args.width), args, kAttentionPointers);
+}
+
+void attention_grad(const Call& call, LaunchList& list) {
+  const View &q = call.operand(3), &k = call.operand(4), &lse = call.operand(9);
+  AttentionArgs args = describe(call, 3, 8);
+  const int64_t lengths = args.keys + 1;
+  check_range(call, list, TAPE_CUDA_LENGTH, 8, &lengths);
+  args.lse = lse.pointer();
+  const int64_t rows = args.batch * args.heads * args.queries;
+  if (rows != 0) {
+    const uint64_t bytes = static_cast<uint64_t>(rows) * size_of(compute_of(q.dtype));
+    if (!lse.given()) {
+      args.lse = list.scratch(bytes);
+      list.add(attention_kernel(q.dtype), by_queries(args, q.dtype, 0), args, kAttentionPointers);
+    }
+    args.delta = list.scratch(bytes);
+    args.y = call.operand(6).pointer();
+    args.g = call.operand(7).pointer();
+    list.add(attention_delta_kernel(q.dtype), LaunchList::over(static_cast<uint64_t>(rows) * 32), args,
+             kAttentionPointers);
+    args.dq = call.operand(0).pointer();
+    if (q.elements != 0)
+      list.add(attention_dq_kernel(q.dtype), by_queries(args, q.dtype, args.depth), args, kAttentionPointers);
+  }
+  args.dk = call.operand(1).pointer();
+  args.dv = call.operand(2).pointer();
+  if (k.elements == 0 && call.operand(5).elements == 0) return;
+  LaunchList::Shape shape;
+  shape.x = static_cast<uint64_t>(args.batch * args.groups) * blocks_of(args.keys, attention_keys(q.dtype));
+  shape.y = blocks_of(std::max(args.depth, args.width), attention_columns(q.dtype));
+  list.add(attention_dkv_kernel(q.dtype), shape, args, kAttentionPointers);
+}
+
+}  // namespace
+
+bool lower_attention(const Call& call, LaunchList& list) {
+  switch (call.opcode()) {
+    case Opcode::Rope:
+      rope(call, list);
+      return true;
+    case Opcode::Attention:
+      attention(call, list);
+      return true;
+    case Opcode::AttentionGrad:
+      attention_grad(call, list);
+      return true;
+    default:
+      return false;
+  }
+}
+
+}  // namespace tape::cuda
