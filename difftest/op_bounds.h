@@ -1,0 +1,45 @@
+// How far a result may be from that of the float64 oracle (docs/trust.md, "Bounds of single commands").
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "difftest/case_player.h"
+
+namespace tape::difftest {
+
+struct TensorBound {
+  std::vector<double> oracle;   // the oracle's values
+  std::vector<double> allowed;  // |x - oracle| at most; infinite where the oracle itself says nothing
+  bool exact = false;           // the oracle's values, rounded to the tensor's dtype, to the bit
+};
+
+/// Whether the row is a sum of products with coefficients that are not negative, or a product.
+[[nodiscard]] bool is_linear(const OpInfo& op);
+
+class OracleBounds {
+ public:
+  /// Plays the case on the oracle, once for the values and as often as the class of the row wants for the bound.
+  /// `samples`: playings with moved inputs, of rows that have no closed bound.
+  OracleBounds(const OpCase& one, CasePlayer& oracle, int samples);
+
+  [[nodiscard]] const CaseResult& values() const { return base_; }
+  /// Of a float tensor that the command writes.
+  [[nodiscard]] TensorBound of(size_t tensor) const;
+  /// Whether more samples would tighten nothing: the bound is closed.
+  [[nodiscard]] bool closed() const { return closed_; }
+
+ private:
+  void from_absolutes(CasePlayer& oracle);
+  void from_samples(CasePlayer& oracle, int samples);
+  void add_hidden_terms(CasePlayer& oracle);
+
+  const OpCase& case_;
+  CaseResult base_;
+  bool closed_ = true;
+  double terms_ = 1;
+  std::vector<std::vector<double>> magnitude_;  // by tensor: sum |a b|, or the deviation that moved inputs give
+};
+
+}  // namespace tape::difftest
