@@ -1,4 +1,4 @@
-// Windows over images: pools, upsampling, convolutions in canonical order.
+// Windows over images: pools, upsampling; convolutions are in conv.h.
 #pragma once
 
 #include "cuda_backend/kernels/arguments.h"
@@ -36,24 +36,5 @@ struct UpsampleArgs {
 };
 inline constexpr unsigned kUpsamplePointers = 3;
 [[nodiscard]] const void* upsample_kernel(bool gradient, DType dtype);
-
-/// image [n, groups * in, ...], weight [groups * out, in, ...], windows [n, groups * out, ...].
-struct ConvArgs {
-  const Fault* guard;
-  void* dst;
-  const void* image;
-  const void* weight;
-  const void* windows;
-  const void* bias;
-  void* partial;  // split: chunks x elements of dst
-  int64_t n, groups, in, out;
-  WindowAxis h, w;
-  uint64_t elements;  // of dst
-  uint32_t dst_dtype, wide_bias, accumulate, split;
-};
-inline constexpr unsigned kConvPointers = 7;
-enum class ConvSide : uint32_t { Windows, Image, Weight };
-/// A thread an element of that side.
-[[nodiscard]] const void* conv_kernel(ConvSide side, DType dtype);
 
 }  // namespace tape::cuda

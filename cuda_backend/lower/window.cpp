@@ -1,14 +1,11 @@
-// Pools, upsampling, convolutions. math=tf32 is not faster yet and gives the f32 result.
-#include "cuda_backend/kernels/window.h"
+// Pools and upsampling.
+#include "cuda_backend/lower/window.h"
 
-#include "cuda_backend/kernels/matmul.h"
 #include "cuda_backend/lower/reduce.h"
 #include "opcodes/windows.h"
 
 namespace tape::cuda {
-namespace {
 
-/// Axes of a command whose image and windows have these shapes; one spatial axis has H = 1.
 std::array<WindowAxis, 2> axes_of(const Command& command, std::span<const int64_t> kernel, const tape::Shape& image,
                                   const tape::Shape& windows) {
   const Windows read = windows_of(command, kernel);
@@ -20,6 +17,8 @@ std::array<WindowAxis, 2> axes_of(const Command& command, std::span<const int64_
   }
   return axes;
 }
+
+namespace {
 
 void pool(const Call& call, LaunchList& list) {
   const Opcode op = call.opcode();
@@ -79,57 +78,6 @@ void upsample(const Call& call, LaunchList& list, bool gradient) {
     list.add(upsample_kernel(gradient, dst.dtype), LaunchList::over(args.elements), args, kUpsamplePointers);
 }
 
-struct Sides {
-  ConvSide side;  // that dst is
-  int image, weight, windows;
-};
-void conv(const Call& call, LaunchList& list, const Sides& sides, int bias) {
-  const View& dst = call.operand(0);
-  const auto side = [&](int operand) -> const View& { return call.operand(static_cast<size_t>(operand)); };
-  const tape::Shape &image = side(sides.image).shape, &weight = side(sides.weight).shape;
-  const tape::Shape& windows = side(sides.windows).shape;
-  if (dst.elements == 0) return;
-  ConvArgs args{};
-  const auto axes = axes_of(call.command, weight.dims().subspan(2), image, windows);
-  args.h = axes[0];
-  args.w = axes[1];
-  args.n = image[0];
-  args.groups = call.command.attr_int("groups");
-  args.in = weight[1];
-  args.out = weight[0] / args.groups;
-  args.dst = dst.pointer();
-  args.image = side(sides.image).pointer();
-  args.weight = side(sides.weight).pointer();
-  args.windows = side(sides.windows).pointer();
-  if (bias >= 0) {
-    args.bias = side(bias).pointer();
-    args.wide_bias = side(bias).dtype == DType::F32 && is_half(side(sides.weight).dtype) ? 1 : 0;
-  }
-  args.elements = static_cast<uint64_t>(dst.elements);
-  args.dst_dtype = static_cast<uint32_t>(dst.dtype);
-  args.accumulate = call.accumulate ? 1 : 0;
-  const DType dtype = call.operand(1).dtype;
-  LaunchList::Shape shape = LaunchList::over(args.elements);
-  const int64_t chunks = (args.n * args.h.windows * args.w.windows + kMatMulDepth - 1) / kMatMulDepth;
-  args.split = sides.side == ConvSide::Weight && chunks > 1 && chunks <= 65'535 ? 1 : 0;
-  if (args.split != 0) {
-    args.partial = list.scratch(static_cast<uint64_t>(chunks) * args.elements * size_of(compute_of(dtype)));
-    shape.y = static_cast<uint64_t>(chunks);
-  }
-  list.add(conv_kernel(sides.side, dtype), shape, args, kConvPointers);
-  if (args.split == 0) return;
-  MatMulArgs fold{};
-  fold.dst = args.dst;
-  fold.partial = args.partial;
-  fold.m = dst.elements;
-  fold.n = fold.batch = 1;
-  fold.k = args.n * args.h.windows * args.w.windows;
-  fold.alpha = 1;
-  fold.dst_dtype = args.dst_dtype;
-  fold.accumulate = args.accumulate;
-  list.add(matmul_fold_kernel(dtype), LaunchList::over(args.elements), fold, kMatMulPointers);
-}
-
 }  // namespace
 
 bool lower_window(const Call& call, LaunchList& list) {
@@ -149,23 +97,8 @@ bool lower_window(const Call& call, LaunchList& list) {
     case Opcode::UpsampleNearest2dGrad:
       upsample(call, list, true);
       return true;
-    case Opcode::Conv1d:
-    case Opcode::Conv2d:
-      conv(call, list, {ConvSide::Windows, 1, 2, 0}, 3);
-      return true;
-    case Opcode::Conv1dInputGrad:
-    case Opcode::Conv2dInputGrad:
-      conv(call, list, {ConvSide::Image, 0, 1, 2}, -1);
-      return true;
-    case Opcode::Conv1dWeightGrad:
-    case Opcode::Conv2dWeightGrad:
-      conv(call, list, {ConvSide::Weight, 1, 0, 2}, -1);
-      return true;
-    case Opcode::ConvTranspose2d:
-      conv(call, list, {ConvSide::Image, 0, 2, 1}, 3);
-      return true;
     default:
-      return false;
+      return lower_conv(call, list);
   }
 }
 
