@@ -142,7 +142,7 @@ void line_of(const Layer& l, Side side, const Kind& kind) {
     const auto at = static_cast<int64_t>(random() % static_cast<uint64_t>(shape.elements()));
     const Sum wanted = output(l, side, arrays, at);
     const double bound =
-        (kind.input + (wanted.terms / 16 + 3) * 0x1p-23) * wanted.size + kind.result * std::abs(wanted.value) + 1e-30;
+        (kind.input + (wanted.terms / 16 + 8) * 0x1p-23) * wanted.size + kind.result * std::abs(wanted.value) + 1e-30;
     worst = std::max(worst, std::abs(Arrays::at(got, at) - wanted.value) / bound);
   }
   line.right = worst <= 1;

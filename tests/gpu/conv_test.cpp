@@ -122,9 +122,9 @@ class Player {
         assembly ? verify(assembly->module, diagnostics) : std::optional<VerifiedModule>();
     EXPECT_TRUE(verified) << text_ << diagnostics.text();
     if (!verified) return {};
-    BackendOptions canonical;
-    canonical.canonical_order = true;
-    Machine machine(open_backend(backend, canonical));
+    BackendOptions options;
+    options.canonical_order = backend == std::string_view("cpu");
+    Machine machine(open_backend(backend, options));
     machine.add(*verified);
     const char* const names[] = {"y", "a", "b", "c"};
     for (size_t i = 0; i < (play_.bias ? 4 : 3); ++i) machine.load(names[i], arrays_[i]);
