@@ -20,8 +20,58 @@ namespace {
 constexpr size_t kStack = 128 * 1024;
 constexpr size_t kGuard = 256;
 
+// A switch of stacks. swapcontext asks the system for the signal mask each time, which is most of the time of a launch.
+#if defined(__x86_64__)
+extern "C" void tape_emulation_switch(void** from, void* to);
+asm(R"(
+  .text
+  .local tape_emulation_switch
+  .type tape_emulation_switch, @function
+tape_emulation_switch:
+  pushq %rbp
+  pushq %rbx
+  pushq %r12
+  pushq %r13
+  pushq %r14
+  pushq %r15
+  movq %rsp, (%rdi)
+  movq %rsi, %rsp
+  popq %r15
+  popq %r14
+  popq %r13
+  popq %r12
+  popq %rbx
+  popq %rbp
+  ret
+  .size tape_emulation_switch, .-tape_emulation_switch
+)");
+using Context = void*;
+void switch_to(Context& from, Context& to) {
+  tape_emulation_switch(&from, to);
+}
+/// The first switch there calls `entry`, which never returns.
+void prepare_stack(Context& context, std::vector<char>& stack, void (*entry)()) {
+  const auto top = (reinterpret_cast<uintptr_t>(stack.data()) + stack.size()) / 16 * 16;
+  auto* const words = reinterpret_cast<void**>(top) - 8;  // six registers, the entry, no caller
+  std::fill_n(words, 8, nullptr);
+  words[6] = reinterpret_cast<void*>(entry);
+  context = words;
+}
+#else
+using Context = ucontext_t;
+void switch_to(Context& from, Context& to) {
+  swapcontext(&from, &to);
+}
+void prepare_stack(Context& context, std::vector<char>& stack, void (*entry)()) {
+  getcontext(&context);
+  context.uc_stack.ss_sp = stack.data();
+  context.uc_stack.ss_size = stack.size();
+  makecontext(&context, entry, 0);
+}
+#endif
+
 struct Fiber {
-  ucontext_t context{};
+  Context context{};
   std::vector<char> stack = std::vector<char>(kStack);
   bool done = false;
   bool waits = false;     // at a barrier of the block
@@ -31,18 +81,19 @@ struct Fiber {
 
 std::vector<Fiber> fibers;
 size_t count = 0, current = 0;
-ucontext_t scheduler;
+Context scheduler;
 const Kernel* kernel;
 void* arguments;
 
 void body() {
   kernel->trampoline(kernel->kernel, arguments);
   fibers[current].done = true;
+  switch_to(fibers[current].context, scheduler);
 }
 
 void yield() {
   const size_t own = current;
-  swapcontext(&fibers[own].context, &scheduler);
+  switch_to(fibers[own].context, scheduler);
   here.thread = fibers[own].thread;
 }
 
@@ -58,11 +109,7 @@ void play_block() {
     Fiber& fiber = fibers[i];
     fiber.done = fiber.waits = fiber.shuffles = false;
     fiber.thread = dim3(static_cast<unsigned>(i % here.block_size.x), static_cast<unsigned>(i / here.block_size.x));
-    getcontext(&fiber.context);
-    fiber.context.uc_stack.ss_sp = fiber.stack.data();
-    fiber.context.uc_stack.ss_size = kStack;
-    fiber.context.uc_link = &scheduler;
-    makecontext(&fiber.context, &body, 0);
+    prepare_stack(fiber.context, fiber.stack, &body);
   }
   while (!all(0, count, [](const Fiber&) { return false; })) {
     bool moved = false;
@@ -71,7 +118,7 @@ void play_block() {
       if (fiber.done || fiber.waits || fiber.shuffles) continue;
       moved = true;
       here.thread = fiber.thread;
-      swapcontext(&scheduler, &fiber.context);
+      switch_to(scheduler, fiber.context);
     }
     for (size_t warp = 0; warp < count; warp += 32) {
       const size_t end = std::min(count, warp + 32);
