@@ -112,11 +112,15 @@ struct tape_cuda_card {
   uint32_t processors;
 };
 
+struct tape_cuda_options {
+  uint32_t canonical_order;  // MATMUL in canonical order at every size
+};
+
 struct tape_cuda_plugin {
   uint32_t version;
   /// The card that would be used, or why there is none.
   void (*probe)(tape_cuda_card* card, tape_cuda_error* error);
-  tape_cuda_backend* (*open)(tape_cuda_card* card, tape_cuda_error* error);
+  tape_cuda_backend* (*open)(const tape_cuda_options* options, tape_cuda_card* card, tape_cuda_error* error);
   void (*close)(tape_cuda_backend*);
   void* (*allocate)(tape_cuda_backend*, uint64_t bytes, tape_cuda_error* error);
   void (*release)(tape_cuda_backend*, void* address);
@@ -132,6 +136,8 @@ struct tape_cuda_plugin {
   /// The fault of the last run, taken. kind 0: none.
   void (*fault)(tape_cuda_executable*, tape_cuda_fault* fault, tape_cuda_error* error);
   void (*synchronize)(tape_cuda_backend*, tape_cuda_error* error);
+  /// What changes results from outside (a missing library, the environment), known by now: lines into `text`.
+  void (*notes)(tape_cuda_backend*, char* text, uint64_t size);
 };
 
 /// The only symbol of the plugin: `const tape_cuda_plugin* tape_cuda_plugin_v1()`.

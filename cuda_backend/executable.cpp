@@ -54,7 +54,7 @@ Call make_call(const tape_cuda_command& plain, uint64_t index) {
   return call;
 }
 
-CudaExecutable::CudaExecutable(const Stream& stream, const tape_cuda_plan& plan)
+CudaExecutable::CudaExecutable(const Stream& stream, const tape_cuda_plan& plan, bool canonical)
     : stream_(stream),
       scratch_(plan.scratch, plan.scratch + plan.commands_count),
       arena_(static_cast<std::byte*>(plan.arena)),
@@ -63,6 +63,7 @@ CudaExecutable::CudaExecutable(const Stream& stream, const tape_cuda_plan& plan)
   for (uint64_t i = 0; i < plan.tensors_count; ++i)
     places_.push_back(
         {plan.tensors[i].in_arena != 0, plan.tensors[i].offset, static_cast<std::byte*>(plan.tensors[i].address)});
+  list_.canonical = canonical;
   if (plan.delivers != 0)
     ring_ = std::make_unique<Ring>(
         [deliver = plan.deliver, user = plan.user](const Ring::Value& value, const std::byte* bytes) {

@@ -70,6 +70,7 @@ class LaunchList {
     return shape;
   }
 
+  bool canonical = false;  // --order canonical: no library for MATMUL
   std::vector<Launch> launches;
   std::vector<uint64_t> packed;  // packed arguments, each on a word
   struct Library {

@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "cuda_backend/card.h"
+#include "cuda_backend/cublaslt.h"
 #include "cuda_backend/executable.h"
 #include "cuda_backend/handles.h"
 
@@ -12,6 +13,7 @@ using tape::Error;
 struct tape_cuda_backend {
   int device = 0;
   tape_cuda_card card{};
+  tape_cuda_options options{};
   std::unique_ptr<tape::cuda::Stream> stream;
 };
 
@@ -54,10 +56,11 @@ void probe(tape_cuda_card* card, tape_cuda_error* error) {
   });
 }
 
-tape_cuda_backend* open_card(tape_cuda_card* card, tape_cuda_error* error) {
+tape_cuda_backend* open_card(const tape_cuda_options* options, tape_cuda_card* card, tape_cuda_error* error) {
   return guarded(error, [&] {
     auto backend = std::make_unique<tape_cuda_backend>();
     backend->card = tape::cuda::find_card(backend->device);
+    backend->options = *options;
     backend->stream = std::make_unique<tape::cuda::Stream>();
     *card = backend->card;
     return backend.release();
@@ -100,9 +103,11 @@ void download(tape_cuda_backend* backend, void* to, const void* from, uint64_t b
   copy(backend, to, from, bytes, cudaMemcpyDeviceToHost, error);
 }
 
-uint64_t select_kernel(tape_cuda_backend*, const tape_cuda_command* command, tape_cuda_error* error) {
+uint64_t select_kernel(tape_cuda_backend* backend, const tape_cuda_command* command, tape_cuda_error* error) {
   return guarded(error, [&] {
+    use(backend);
     tape::cuda::LaunchList list;
+    list.canonical = backend->options.canonical_order != 0;
     tape::cuda::lower(tape::cuda::make_call(*command, 0), list);
     return list.scratch_bytes();
   });
@@ -111,7 +116,7 @@ uint64_t select_kernel(tape_cuda_backend*, const tape_cuda_command* command, tap
 tape_cuda_executable* prepare(tape_cuda_backend* backend, const tape_cuda_plan* plan, tape_cuda_error* error) {
   return guarded(error, [&] {
     use(backend);
-    return new tape_cuda_executable{backend, {*backend->stream, *plan}};
+    return new tape_cuda_executable{backend, {*backend->stream, *plan, backend->options.canonical_order != 0}};
   });
 }
 
@@ -152,6 +157,20 @@ void synchronize(tape_cuda_backend* backend, tape_cuda_error* error) {
   });
 }
 
+void notes(tape_cuda_backend*, char* text, uint64_t size) {
+  uint64_t at = 0;
+  tape_cuda_error error{};
+  guarded(&error, [&] {
+    for (const std::string& note : tape::cuda::library_notes()) {
+      if (at + note.size() + 2 > size) break;
+      std::memcpy(text + at, note.data(), note.size());
+      at += note.size();
+      text[at++] = '\n';
+    }
+  });
+  if (size != 0) text[at] = 0;
+}
+
 constexpr tape_cuda_plugin kPlugin{TAPE_CUDA_BOUNDARY_VERSION,
                                    &probe,
                                    &open_card,
@@ -166,7 +185,8 @@ constexpr tape_cuda_plugin kPlugin{TAPE_CUDA_BOUNDARY_VERSION,
                                    &run,
                                    &bind,
                                    &fault,
-                                   &synchronize};
+                                   &synchronize,
+                                   &notes};
 
 }  // namespace
 

@@ -20,9 +20,9 @@ std::unique_ptr<Backend> open_cpu(const BackendOptions& options, bool oracle) {
   return make_cpu_backend(cpu);
 }
 
-std::unique_ptr<Backend> open_cuda() {
+std::unique_ptr<Backend> open_cuda(const BackendOptions& options) {
   try {
-    return open_cuda_backend();
+    return open_cuda_backend(options.canonical_order);
   } catch (const Error& error) {
     throw Error(error.code(), fmt::format("backend cuda: {}", error.what()));
   }
@@ -41,7 +41,7 @@ DeviceReport report_cuda() {
 std::unique_ptr<Backend> open_backend(const std::string& name, const BackendOptions& options) {
   if (name == "auto" || name == "cpu") return open_cpu(options, false);
   if (name == "cpu64") return open_cpu(options, true);
-  if (name == "cuda") return open_cuda();
+  if (name == "cuda") return open_cuda(options);
   const std::string near = nearest(name, {"auto", "cpu", "cpu64", "cuda"});
   throw Error(Code::Usage, fmt::format("no backend `{}`: auto, cpu, cpu64 or cuda{}", name,
                                        near.empty() ? "" : fmt::format("; did you mean `{}`?", near)));

@@ -11,7 +11,7 @@ namespace tape {
 
 struct BackendOptions {
   unsigned threads = 0;          // 0: all processors
-  bool canonical_order = false;  // --order canonical: MATMUL in canonical order instead of BLAS
+  bool canonical_order = false;  // --order canonical: MATMUL in canonical order instead of BLAS or cuBLASLt
 };
 
 /// "auto", "cpu", "cpu64" or "cuda". Throws Error(Usage) for an unknown name (with the nearest), Error(Unavailable)

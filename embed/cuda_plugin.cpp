@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <exception>
 #include <filesystem>
+#include <sstream>
 #include <utility>
 #include <vector>
 
@@ -312,16 +313,18 @@ class CudaExecutable final : public Executable {
 
 class CudaBackend final : public Backend {
  public:
-  CudaBackend() {
+  explicit CudaBackend(bool canonical_order) {
+    const tape_cuda_options options{canonical_order ? 1u : 0u};
     tape_cuda_card card{};
     tape_cuda_error error{};
-    backend_ = {plugin().open(&card, &error), [](tape_cuda_backend* backend) {
+    backend_ = {plugin().open(&options, &card, &error), [](tape_cuda_backend* backend) {
                   if (backend != nullptr) plugin().close(backend);
                 }};
     check(error);
     capabilities_.name = "cuda";
     capabilities_.device = describe(card);
     capabilities_.memory = card.memory;
+    take_notes();
   }
 
   [[nodiscard]] const Capabilities& capabilities() const override { return capabilities_; }
@@ -347,7 +350,9 @@ class CudaBackend final : public Backend {
   }
   [[nodiscard]] std::unique_ptr<Executable> prepare(std::shared_ptr<const Plan> plan,
                                                     const Bindings& bindings) override {
-    return std::make_unique<CudaExecutable>(backend_, std::move(plan), bindings);
+    auto executable = std::make_unique<CudaExecutable>(backend_, std::move(plan), bindings);
+    take_notes();
+    return executable;
   }
   void synchronize() override {
     tape_cuda_error error{};
@@ -356,14 +361,22 @@ class CudaBackend final : public Backend {
   }
 
  private:
+  void take_notes() {
+    char text[2048] = {};
+    plugin().notes(backend_.get(), text, sizeof text);
+    capabilities_.notes.clear();
+    std::istringstream lines(text);
+    for (std::string line; std::getline(lines, line);) capabilities_.notes.push_back(line);
+  }
+
   std::shared_ptr<tape_cuda_backend> backend_;
   Capabilities capabilities_;
 };
 
 }  // namespace
 
-std::unique_ptr<Backend> open_cuda_backend() {
-  return std::make_unique<CudaBackend>();
+std::unique_ptr<Backend> open_cuda_backend(bool canonical_order) {
+  return std::make_unique<CudaBackend>(canonical_order);
 }
 
 std::string describe_cuda() {

@@ -8,8 +8,9 @@
 
 namespace tape {
 
-/// Throws Error(Unavailable) with the reason when there is no plugin, driver or usable card.
-[[nodiscard]] std::unique_ptr<Backend> open_cuda_backend();
+/// `canonical_order`: MATMUL in canonical order at every size. Throws Error(Unavailable) with the reason when there is
+/// no plugin, driver or usable card.
+[[nodiscard]] std::unique_ptr<Backend> open_cuda_backend(bool canonical_order = false);
 /// "NVIDIA H200, compute capability 9.0, driver for CUDA 13.0, 139 of 140 GiB free". Throws as open_cuda_backend.
 [[nodiscard]] std::string describe_cuda();
 

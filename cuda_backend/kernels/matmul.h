@@ -27,6 +27,10 @@ inline constexpr int64_t kMatMulTile = 64;    // a side of the outputs of a bloc
 inline constexpr int64_t kMatMulDepth = 128;  // k of a chunk
 inline constexpr int kMatMulLevels = 16;      // of the tree: k up to 2^23
 
+// The size table: cuBLASLt plays products of floats with at least this many flops and more than this many rows.
+inline constexpr double kLibraryFlops = 0x1p28;
+inline constexpr int64_t kLibraryRows = 16;
+
 /// Grid: tiles of n, tiles of m, batch (times chunks where split).
 [[nodiscard]] const void* matmul_kernel(DType source);
 /// Combines the chunks of a split product and finishes it; one thread an output.

@@ -1,6 +1,8 @@
-// MATMUL and OUTER. Every product is in canonical order; math=tf32 is not faster yet and gives the f32 result.
+// MATMUL and OUTER. Small products and integers are in canonical order, at any math= (f32 is within its bound); large
+// ones are the library's, which knows tf32 and computes tf32x3 in f32.
 #include "cuda_backend/lower/matmul.h"
 
+#include "cuda_backend/cublaslt.h"
 #include "cuda_backend/kernels/elementwise.h"
 
 namespace tape::cuda {
@@ -49,6 +51,126 @@ void describe(const Call& call, MatMulArgs& args) {
   }
 }
 
+enum Activation : uint32_t { kNone = 0, kRelu = 1, kGeluTanh = 3 };  // of act=
+
+/// Whether the library's own epilogue means what the command says, one rounding included. Nothing of a library may
+/// write what outlives a fault.
+bool fits_epilogue(const Call& call, const MatMulArgs& args) {
+  const DType destination = call.operand(0).dtype;
+  const bool bias = call.operand(3).given(), aux = call.operand(4).given();
+  if (call.guarded || (bias && call.operand(3).dtype != destination)) return false;
+  if (args.act == kNone) return !aux;
+  if (args.accumulate != 0) return false;
+  if (args.act == kRelu) return !aux;
+  // Its tanh is for halves.
+  return args.act == kGeluTanh && is_half(destination) &&
+         (!aux || (call.operand(4).dtype == destination && args.batch == 1 && args.n % 8 == 0));
+}
+
+/// The batch as one axis that the library walks and others around it, at most kMaxCalls calls.
+struct Batches {
+  static constexpr int64_t kMaxCalls = 64;
+  struct Axis {
+    int64_t size, stride_a, stride_b;
+  };
+  std::vector<Axis> axes;  // innermost last
+  int64_t calls = 1;
+
+  explicit Batches(const MatMulArgs& args) {
+    for (int64_t i = 0; i < args.axes; ++i) {
+      const Axis axis{args.size[i], args.stride_a[i], args.stride_b[i]};
+      if (!axes.empty() && axes.back().stride_a == axis.stride_a * axis.size &&
+          axes.back().stride_b == axis.stride_b * axis.size)
+        axes.back() = {axes.back().size * axis.size, axis.stride_a, axis.stride_b};
+      else
+        axes.push_back(axis);
+    }
+    for (size_t i = 0; i + 1 < axes.size(); ++i) calls *= axes[i].size;
+  }
+  [[nodiscard]] std::pair<int64_t, int64_t> offsets(int64_t index) const {
+    std::pair<int64_t, int64_t> offset{0, 0};
+    for (size_t i = axes.size() - 1; i-- > 0;) {
+      offset.first += index % axes[i].size * axes[i].stride_a;
+      offset.second += index % axes[i].size * axes[i].stride_b;
+      index /= axes[i].size;
+    }
+    return offset;
+  }
+};
+
+const void* moved(const void* from, int64_t elements, DType dtype) {
+  return static_cast<const std::byte*>(from) + elements * static_cast<int64_t>(size_of(dtype));
+}
+
+/// The library's calls of a product, into `dst` of the product's destination type.
+void add_calls(const LibraryProduct& product, const Batches& batches, const MatMulArgs& args, void* dst,
+               uint64_t workspace, LaunchList& list) {
+  void* const scratch = list.scratch(workspace);
+  list.add_library([=](cudaStream_t stream, const AddressBook& at) {
+    LibraryOperands operands{nullptr, nullptr, at(args.bias), nullptr, at(args.aux), at(scratch)};
+    for (int64_t index = 0; index < batches.calls; ++index) {
+      const auto [a, b] = batches.axes.empty() ? std::pair<int64_t, int64_t>{0, 0} : batches.offsets(index);
+      operands.a = moved(at(args.a), a, product.source);
+      operands.b = moved(at(args.b), b, product.source);
+      operands.dst =
+          const_cast<void*>(moved(at(dst), index * product.batch * product.m * product.n, product.destination));
+      play_product(product, operands, workspace, stream);
+    }
+  });
+}
+
+/// False where the own kernels play the product: by the size table, or because the library does not.
+bool library_product(const Call& call, const MatMulArgs& args, LaunchList& list) {
+  const DType source = call.operand(1).dtype, destination = call.operand(0).dtype;
+  const double flops = 2.0 * static_cast<double>(args.m) * static_cast<double>(args.n) * static_cast<double>(args.k) *
+                       static_cast<double>(args.batch);
+  const Batches batches(args);
+  if (list.canonical || !is_float(source) || flops < kLibraryFlops || args.m <= kLibraryRows || args.alpha == 0 ||
+      batches.calls > Batches::kMaxCalls)
+    return false;
+  LibraryProduct product;
+  product.m = args.m;
+  product.n = args.n;
+  product.k = args.k;
+  product.trans_a = args.a_col != 1;
+  product.trans_b = args.b_col != 1;
+  product.lda = product.trans_a ? args.a_col : args.a_row;
+  product.ldb = product.trans_b ? args.b_col : args.b_row;
+  if (!batches.axes.empty()) {
+    product.batch = batches.axes.back().size;
+    product.stride_a = batches.axes.back().stride_a;
+    product.stride_b = batches.axes.back().stride_b;
+  }
+  product.source = source;
+  product.tf32 = source == DType::F32 && call.command.attr_int("math") == 1;
+  if (fits_epilogue(call, args)) {
+    LibraryProduct whole = product;
+    whole.destination = destination;
+    whole.accumulate = args.accumulate != 0;
+    whole.bias = call.operand(3).given();
+    whole.aux = call.operand(4).given();
+    whole.act = args.act == kRelu       ? LibraryProduct::Act::Relu
+                : args.act == kGeluTanh ? LibraryProduct::Act::GeluTanh
+                                        : LibraryProduct::Act::None;
+    whole.alpha = args.alpha;
+    if (const auto workspace = library_workspace(whole)) {
+      add_calls(whole, batches, args, args.dst, *workspace, list);
+      return true;
+    }
+  }
+  // The sums to scratch, the rest by the kernel that ends split products.
+  product.destination = source == DType::F64 ? DType::F64 : DType::F32;
+  const auto workspace = library_workspace(product);
+  if (!workspace) return false;
+  MatMulArgs finish = args;
+  const auto outputs = static_cast<uint64_t>(args.batch * args.m * args.n);
+  finish.partial = list.scratch(outputs * size_of(product.destination));
+  finish.k = 1;
+  add_calls(product, batches, args, finish.partial, *workspace, list);
+  list.add(matmul_fold_kernel(source), LaunchList::over(outputs), finish, kMatMulPointers);
+  return true;
+}
+
 void matmul(const Call& call, LaunchList& list) {
   const View &dst = call.operand(0), &a = call.operand(1);
   if (dst.elements == 0) return;
@@ -65,7 +187,7 @@ void matmul(const Call& call, LaunchList& list) {
   args.aux_dtype = static_cast<uint32_t>(call.operand(4).dtype);
   args.act = static_cast<uint32_t>(call.command.attr_int("act"));
   args.accumulate = call.accumulate ? 1 : 0;
-  add_product(call, args, a.dtype, list);
+  if (!library_product(call, args, list)) add_product(call, args, a.dtype, list);
 }
 
 /// a [m, 1] times b [1, n], elementwise.
