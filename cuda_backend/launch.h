@@ -46,6 +46,8 @@ class LaunchList {
     scratch_ = (at + std::max<uint64_t>(bytes, 1) + 255) / 256 * 256;
     return reinterpret_cast<T*>(make_address(kScratch, at));
   }
+  /// Scratch that another way to play the command would take: what select answers must hold for every call of a row.
+  void at_least(uint64_t bytes) { scratch_ = std::max(scratch_, bytes); }
   [[nodiscard]] Fault* fault() const { return reinterpret_cast<Fault*>(make_address(kFault, 0)); }
 
   /// `pointers`: how many of the first words of args are addresses; the first is the guard, filled in here.

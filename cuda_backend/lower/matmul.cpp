@@ -53,12 +53,11 @@ void describe(const Call& call, MatMulArgs& args) {
 
 enum Activation : uint32_t { kNone = 0, kRelu = 1, kGeluTanh = 3 };  // of act=
 
-/// Whether the library's own epilogue means what the command says, one rounding included. Nothing of a library may
-/// write what outlives a fault.
+/// Whether the library's own epilogue means what the command says, one rounding included.
 bool fits_epilogue(const Call& call, const MatMulArgs& args) {
   const DType destination = call.operand(0).dtype;
   const bool bias = call.operand(3).given(), aux = call.operand(4).given();
-  if (call.guarded || (bias && call.operand(3).dtype != destination)) return false;
+  if (bias && call.operand(3).dtype != destination) return false;
   if (args.act == kNone) return !aux;
   if (args.accumulate != 0) return false;
   if (args.act == kRelu) return !aux;
@@ -89,7 +88,7 @@ struct Batches {
   }
   [[nodiscard]] std::pair<int64_t, int64_t> offsets(int64_t index) const {
     std::pair<int64_t, int64_t> offset{0, 0};
-    for (size_t i = axes.size() - 1; i-- > 0;) {
+    for (size_t i = std::max<size_t>(axes.size(), 1) - 1; i-- > 0;) {
       offset.first += index % axes[i].size * axes[i].stride_a;
       offset.second += index % axes[i].size * axes[i].stride_b;
       index /= axes[i].size;
@@ -98,30 +97,112 @@ struct Batches {
   }
 };
 
-const void* moved(const void* from, int64_t elements, DType dtype) {
-  return static_cast<const std::byte*>(from) + elements * static_cast<int64_t>(size_of(dtype));
+template <class T>
+T* moved(T* from, int64_t elements, DType dtype) {
+  return reinterpret_cast<T*>(reinterpret_cast<Address>(from) + static_cast<uint64_t>(elements) * size_of(dtype));
 }
 
-/// The library's calls of a product, into `dst` of the product's destination type.
-void add_calls(const LibraryProduct& product, const Batches& batches, const MatMulArgs& args, void* dst,
-               uint64_t workspace, LaunchList& list) {
-  void* const scratch = list.scratch(workspace);
-  list.add_library([=](cudaStream_t stream, const AddressBook& at) {
-    LibraryOperands operands{nullptr, nullptr, at(args.bias), nullptr, at(args.aux), at(scratch)};
-    for (int64_t index = 0; index < batches.calls; ++index) {
-      const auto [a, b] = batches.axes.empty() ? std::pair<int64_t, int64_t>{0, 0} : batches.offsets(index);
-      operands.a = moved(at(args.a), a, product.source);
-      operands.b = moved(at(args.b), b, product.source);
-      operands.dst =
-          const_cast<void*>(moved(at(dst), index * product.batch * product.m * product.n, product.destination));
-      play_product(product, operands, workspace, stream);
-    }
+/// One call of the library: products [first, first + batch) of a call of Batches, or rows of one of them.
+struct Piece {
+  LibraryProduct product;
+  const void *a, *b;
+  void *dst, *aux;
+};
+
+void add_calls(std::vector<Piece> pieces, const void* bias, void* scratch, uint64_t workspace, LaunchList& list) {
+  list.add_library([=, pieces = std::move(pieces)](cudaStream_t stream, const AddressBook& at) {
+    for (const Piece& piece : pieces)
+      play_product(piece.product, {at(piece.a), at(piece.b), at(bias), at(piece.dst), at(piece.aux), at(scratch)},
+                   workspace, stream);
   });
+}
+
+constexpr uint64_t kStagedBytes = uint64_t{64} << 20;  // of sums that wait for their finish, at most
+
+/// The pieces of a product whose sums fill `bytes` of scratch, each of at most that size (or one row).
+std::vector<Piece> pieces_of(const LibraryProduct& product, const Batches& batches, const MatMulArgs& args,
+                             uint64_t bytes) {
+  const int64_t limit = std::max<int64_t>(1, static_cast<int64_t>(bytes / size_of(product.destination)) / args.n);
+  const int64_t rows = std::min(product.m, limit), products = std::clamp<int64_t>(limit / product.m, 1, product.batch);
+  std::vector<Piece> pieces;
+  for (int64_t index = 0; index < batches.calls; ++index)
+    for (int64_t first = 0; first < product.batch; first += products)
+      for (int64_t row = 0; row < product.m; row += rows) {
+        const auto [a, b] = batches.offsets(index);
+        Piece piece{product, nullptr, nullptr, nullptr, nullptr};
+        piece.product.batch = std::min(products, product.batch - first);
+        piece.product.m = std::min(rows, product.m - row);
+        piece.a = moved(args.a, a + first * product.stride_a + row * args.a_row, product.source);
+        piece.b = moved(args.b, b + first * product.stride_b, product.source);
+        pieces.push_back(piece);
+      }
+  return pieces;
+}
+
+std::optional<uint64_t> workspace_of(const std::vector<Piece>& pieces) {
+  uint64_t most = 0;
+  for (const Piece& piece : pieces) {
+    const std::optional<uint64_t> workspace = library_workspace(piece.product);
+    if (!workspace) return std::nullopt;
+    most = std::max(most, *workspace);
+  }
+  return most;
+}
+
+/// The whole command by the library: false where it cannot.
+bool whole_product(const Call& call, LibraryProduct product, const Batches& batches, const MatMulArgs& args,
+                   LaunchList& list) {
+  if (!fits_epilogue(call, args)) return false;
+  product.destination = call.operand(0).dtype;
+  product.accumulate = args.accumulate != 0;
+  product.bias = call.operand(3).given();
+  product.aux = call.operand(4).given();
+  product.act = args.act == kRelu       ? LibraryProduct::Act::Relu
+                : args.act == kGeluTanh ? LibraryProduct::Act::GeluTanh
+                                        : LibraryProduct::Act::None;
+  product.alpha = args.alpha;
+  std::vector<Piece> pieces = pieces_of(product, batches, args, ~uint64_t{0} >> 1);
+  const auto workspace = workspace_of(pieces);
+  if (!workspace) return false;
+  int64_t done = 0;
+  for (Piece& piece : pieces) {
+    piece.dst = moved(args.dst, done, product.destination);
+    piece.aux = args.aux;
+    done += piece.product.batch * piece.product.m * piece.product.n;
+  }
+  add_calls(std::move(pieces), args.bias, list.scratch(*workspace), *workspace, list);
+  return true;
+}
+
+/// The library's sums to scratch, piece by piece, the rest by the kernel that ends split products.
+bool staged_product(const Call& call, const LibraryProduct& product, const Batches& batches, const MatMulArgs& args,
+                    LaunchList& list) {
+  const auto outputs = static_cast<uint64_t>(args.batch * args.m * args.n);
+  const uint64_t bytes = std::min(outputs * size_of(product.destination),
+                                  std::max(kStagedBytes, static_cast<uint64_t>(args.n) * size_of(product.destination)));
+  const std::vector<Piece> pieces = pieces_of(product, batches, args, bytes);
+  const auto workspace = workspace_of(pieces);
+  if (!workspace) return false;
+  void* const scratch = list.scratch(*workspace);
+  MatMulArgs finish = args;
+  finish.partial = list.scratch(bytes);
+  finish.batch = finish.k = 1;
+  for (Piece piece : pieces) {
+    piece.dst = finish.partial;
+    finish.m = piece.product.batch * piece.product.m;
+    const int64_t count = finish.m * args.n;
+    add_calls({piece}, nullptr, scratch, *workspace, list);
+    list.add(matmul_fold_kernel(product.source), LaunchList::over(static_cast<uint64_t>(count)), finish,
+             kMatMulPointers);
+    finish.dst = moved(finish.dst, count, call.operand(0).dtype);
+    if (finish.aux != nullptr) finish.aux = moved(finish.aux, count, call.operand(4).dtype);
+  }
+  return true;
 }
 
 /// False where the own kernels play the product: by the size table, or because the library does not.
 bool library_product(const Call& call, const MatMulArgs& args, LaunchList& list) {
-  const DType source = call.operand(1).dtype, destination = call.operand(0).dtype;
+  const DType source = call.operand(1).dtype;
   const double flops = 2.0 * static_cast<double>(args.m) * static_cast<double>(args.n) * static_cast<double>(args.k) *
                        static_cast<double>(args.batch);
   const Batches batches(args);
@@ -142,33 +223,17 @@ bool library_product(const Call& call, const MatMulArgs& args, LaunchList& list)
     product.stride_b = batches.axes.back().stride_b;
   }
   product.source = source;
-  product.tf32 = source == DType::F32 && call.command.attr_int("math") == 1;
-  if (fits_epilogue(call, args)) {
-    LibraryProduct whole = product;
-    whole.destination = destination;
-    whole.accumulate = args.accumulate != 0;
-    whole.bias = call.operand(3).given();
-    whole.aux = call.operand(4).given();
-    whole.act = args.act == kRelu       ? LibraryProduct::Act::Relu
-                : args.act == kGeluTanh ? LibraryProduct::Act::GeluTanh
-                                        : LibraryProduct::Act::None;
-    whole.alpha = args.alpha;
-    if (const auto workspace = library_workspace(whole)) {
-      add_calls(whole, batches, args, args.dst, *workspace, list);
-      return true;
-    }
-  }
-  // The sums to scratch, the rest by the kernel that ends split products.
   product.destination = source == DType::F64 ? DType::F64 : DType::F32;
-  const auto workspace = library_workspace(product);
-  if (!workspace) return false;
-  MatMulArgs finish = args;
-  const auto outputs = static_cast<uint64_t>(args.batch * args.m * args.n);
-  finish.partial = list.scratch(outputs * size_of(product.destination));
-  finish.k = 1;
-  add_calls(product, batches, args, finish.partial, *workspace, list);
-  list.add(matmul_fold_kernel(source), LaunchList::over(outputs), finish, kMatMulPointers);
-  return true;
+  product.tf32 = source == DType::F32 && call.command.attr_int("math") == 1;
+  // Whether the call is guarded is not known at select, so scratch is for both ways.
+  LaunchList staged;
+  staged.begin(call);
+  if (!staged_product(call, product, batches, args, staged)) return false;
+  if (!call.guarded && whole_product(call, product, batches, args, list)) {
+    list.at_least(staged.scratch_bytes());
+    return true;
+  }
+  return staged_product(call, product, batches, args, list);
 }
 
 void matmul(const Call& call, LaunchList& list) {
