@@ -36,6 +36,17 @@ struct Position {
 extern Position here;
 void barrier();
 uint64_t shuffle(uint64_t bits, int lane);
+/// What a lane hands to its warp, at most 64 bytes; valid until the lane's next but one exchange.
+template <class T>
+struct alignas(64) Handed {
+  T value;
+};
+const void* exchange(const void* own, size_t bytes);
+template <class T>
+const Handed<T>* exchange(const T& own) {
+  static_assert(sizeof(Handed<T>) == 64);
+  return static_cast<const Handed<T>*>(exchange(&own, sizeof own));
+}
 /// address_of gives the record of a kernel, whose trampoline calls it with the struct it takes.
 using Trampoline = void (*)(void* kernel, void* arguments);
 struct Kernel {
@@ -52,6 +63,15 @@ inline const dim3& gridDim = emulation::here.grid_size;
 
 inline void __syncthreads() {
   emulation::barrier();
+}
+inline int __syncthreads_or(int own) {
+  static int any;
+  __syncthreads();
+  any = 0;
+  __syncthreads();
+  any |= own;
+  __syncthreads();
+  return any;
 }
 inline void __threadfence() {}
 inline void __threadfence_system() {}

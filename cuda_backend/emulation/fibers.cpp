@@ -76,6 +76,7 @@ struct Fiber {
   bool done = false;
   bool waits = false;     // at a barrier of the block
   bool shuffles = false;  // at a shuffle of its warp
+  unsigned exchanges = 0;
   dim3 thread;
 };
 
@@ -108,6 +109,7 @@ void play_block() {
   for (size_t i = 0; i < count; ++i) {
     Fiber& fiber = fibers[i];
     fiber.done = fiber.waits = fiber.shuffles = false;
+    fiber.exchanges = 0;
     fiber.thread = dim3(static_cast<unsigned>(i % here.block_size.x), static_cast<unsigned>(i / here.block_size.x));
     prepare_stack(fiber.context, fiber.stack, &body);
   }
@@ -162,6 +164,19 @@ uint64_t shuffle(uint64_t bits, int lane) {
   fibers[own].shuffles = true;
   yield();
   return values[turn][warp + static_cast<size_t>(lane)];
+}
+
+const void* exchange(const void* mine, size_t bytes) {
+  struct alignas(64) Slot {
+    char bytes[64];
+  };
+  const size_t own = current, warp = own / 32 * 32;
+  static Slot slots[2][1024];
+  const unsigned turn = fibers[own].exchanges++ & 1u;
+  std::memcpy(slots[turn][own].bytes, mine, bytes);
+  fibers[own].shuffles = true;
+  yield();
+  return &slots[turn][warp];
 }
 
 }  // namespace emulation

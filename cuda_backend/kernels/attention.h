@@ -45,6 +45,12 @@ inline constexpr unsigned kAttentionPointers = 12;
 
 /// Any head sizes: 64 queries a block in x, columns of y in y.
 [[nodiscard]] const void* attention_kernel(DType dtype);
+/// Halves on tensor cores: both head sizes multiples of 8 from 16 to 256.
+struct AttentionTiles {
+  int head, rows, threads;  // sizes are rounded up to; queries and threads of a block
+};
+[[nodiscard]] AttentionTiles attention_tiles(int64_t depth, int64_t width);
+[[nodiscard]] const void* attention_mma_kernel(DType dtype, int64_t depth, int64_t width);
 /// A warp a row.
 [[nodiscard]] const void* attention_delta_kernel(DType dtype);
 /// 64 queries a block in x, columns of dq in y.

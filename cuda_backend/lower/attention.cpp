@@ -89,6 +89,25 @@ LaunchList::Shape by_queries(const AttentionArgs& args, DType dtype, int64_t col
   return shape;
 }
 
+bool on_tensor_cores(const AttentionArgs& args, DType dtype) {
+  const auto fits = [](int64_t size) { return size % 8 == 0 && size >= 16 && size <= 256; };
+  return is_half(dtype) && fits(args.depth) && fits(args.width);
+}
+
+/// y and lse, or only lse.
+void forward(const AttentionArgs& args, DType dtype, LaunchList& list) {
+  if (!on_tensor_cores(args, dtype)) {
+    const int64_t columns = args.y != nullptr ? args.width : 0;
+    list.add(attention_kernel(dtype), by_queries(args, dtype, columns), args, kAttentionPointers);
+    return;
+  }
+  const AttentionTiles tiles = attention_tiles(args.depth, args.width);
+  LaunchList::Shape shape;
+  shape.x = static_cast<uint64_t>(args.batch * args.heads) * blocks_of(args.queries, tiles.rows);
+  shape.block_x = static_cast<uint32_t>(tiles.threads);
+  list.add(attention_mma_kernel(dtype, args.depth, args.width), shape, args, kAttentionPointers);
+}
+
 void attention(const Call& call, LaunchList& list) {
   const View &dst = call.operand(0), &q = call.operand(1), &lse = call.operand(5);
   AttentionArgs args = describe(call, 1, 4);
@@ -98,7 +117,7 @@ void attention(const Call& call, LaunchList& list) {
   args.y = args.width == 0 ? nullptr : dst.pointer();
   args.lse = lse.pointer();
   args.wide = dst.dtype == DType::F32 && is_half(q.dtype) ? 1 : 0;
-  list.add(attention_kernel(q.dtype), by_queries(args, q.dtype, args.width), args, kAttentionPointers);
+  forward(args, q.dtype, list);
 }
 
 void attention_grad(const Call& call, LaunchList& list) {
@@ -112,7 +131,7 @@ void attention_grad(const Call& call, LaunchList& list) {
     const uint64_t bytes = static_cast<uint64_t>(rows) * size_of(compute_of(q.dtype));
     if (!lse.given()) {
       args.lse = list.scratch(bytes);
-      list.add(attention_kernel(q.dtype), by_queries(args, q.dtype, 0), args, kAttentionPointers);
+      forward(args, q.dtype, list);
     }
     args.delta = list.scratch(bytes);
     args.y = call.operand(6).pointer();
