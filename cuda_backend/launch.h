@@ -101,7 +101,8 @@ class Poison {
   std::vector<std::vector<uint32_t>> born_;  // by command: locals whose life begins there
 };
 
-/// Lowers a command: checks first, then what writes. Throws Error(Unavailable) for what has no kernel yet.
+/// Lowers a command by the family of its row (families.cpp): checks first, then what writes. Throws Error(Unavailable)
+/// for what has no kernel yet.
 void lower(const Call& call, LaunchList& list);
 
 // The families, each in a file of its own; false: not a row of the family.

@@ -1,8 +1,8 @@
 // The tree of a node of up to 2,048 elements is a heap of products in shared memory; each element then walks from the
 // root to its leaf and multiplies what it passes. A range of one element splits into itself and nothing, whose product
 // is 1: all leaves have one depth and no bit changes. No division: zeros and infinities stay exact.
+#include "cuda_backend/kernels/groups.cuh"
 #include "cuda_backend/kernels/prod_grad.h"
-#include "cuda_backend/kernels/types.cuh"
 
 namespace tape::cuda {
 namespace {
@@ -25,33 +25,13 @@ struct Range {
   }
 };
 
-struct Group {
-  int64_t output, base;
-  __device__ Group(const ProdGradArgs& args, int64_t o) : output(o), base(o % args.inner) {
-    o /= args.inner;
-    for (int i = args.kept - 1; i >= 0; --i) {
-      base += o % args.kept_size[i] * args.kept_stride[i];
-      o /= args.kept_size[i];
-    }
-  }
-  /// Offset of its i-th element in row-major order.
-  [[nodiscard]] __device__ int64_t at(const ProdGradArgs& args, int64_t i) const {
-    int64_t offset = base;
-    for (int g = args.groups - 1; g > 0; --g) {
-      offset += i % args.group_size[g] * args.group_stride[g];
-      i /= args.group_size[g];
-    }
-    return offset + i * args.group_stride[0];
-  }
-};
-
 /// f(k, code) for the leaves of `together` trees; neighbouring threads on neighbouring elements or, with inner > 1, on
 /// neighbouring groups.
 template <class F>
 __device__ __forceinline__ void for_leaves(const ProdGradArgs& args, int together, int depth, const F& f) {
   const int leaves = 1 << depth;
   for (int e = static_cast<int>(threadIdx.x); e < together * leaves; e += 256) {
-    const bool across = args.inner > 1;
+    const bool across = args.of.inner > 1;
     f(across ? e % together : e >> depth, across ? e / together : e & (leaves - 1));
   }
 }
@@ -78,15 +58,15 @@ __global__ void __launch_bounds__(256) prod_grad(const __grid_constant__ ProdGra
   constexpr bool kWhole = kPhase == ProdPhase::Whole;
   const int64_t node = kWhole ? 0 : static_cast<int64_t>(blockIdx.x) & ((int64_t{1} << args.depth) - 1);
   const int64_t first = kWhole ? static_cast<int64_t>(blockIdx.x) * args.together : blockIdx.x >> args.depth;
-  const int64_t outputs = args.outer * args.inner;
+  const int64_t outputs = args.of.outer * args.of.inner;
   const int together = kWhole ? static_cast<int>(outputs - first < args.together ? outputs - first : args.together) : 1;
-  const Range range = Range{0, args.count}.node(kWhole ? 0 : static_cast<int>(args.depth), node);
+  const Range range = Range{0, args.of.count}.node(kWhole ? 0 : static_cast<int>(args.depth), node);
   const int depth = range.depth();
   const T* const src = static_cast<const T*>(args.src);
   for_leaves(args, together, depth, [&](int k, int code) {
     const Range leaf = range.node(depth, code);
     C* const place = heap + (k << (depth + 1)) + (1 << depth) + code;
-    *place = leaf.size == 0 ? C(1) : load(src[Group(args, first + k).at(args, leaf.lo)]);
+    *place = leaf.size == 0 ? C(1) : load(src[first_of(args.of, first + k) + element_at(args.of, leaf.lo)]);
   });
   multiply_up(heap, together, depth);
   const int64_t in_top = (first << (args.depth + 1)) + (int64_t{1} << args.depth) + node;
@@ -101,9 +81,8 @@ __global__ void __launch_bounds__(256) prod_grad(const __grid_constant__ ProdGra
       const C* const own = heap + (k << (depth + 1));
       C outside = start;
       for (int level = depth - 1; level >= 0; --level) outside *= own[(((1 << depth) + code) >> level) ^ 1];
-      const Group group(args, first + k);
-      const C g = load_wide<T>(args.g, group.output, args.wide != 0);
-      store(dst[group.at(args, leaf.lo)], g * outside, args.accumulate != 0);
+      const C g = load_wide<T>(args.g, first + k, args.wide != 0);
+      store(dst[first_of(args.of, first + k) + element_at(args.of, leaf.lo)], g * outside, args.accumulate != 0);
     });
   }
 }

@@ -2,8 +2,7 @@
 // splits at lo + ceil((hi - lo) / 2), and each half is left with the product of the other.
 #pragma once
 
-#include "cuda_backend/kernels/arguments.h"
-#include "opcodes/dtype.h"
+#include "cuda_backend/kernels/reduce.h"
 
 namespace tape::cuda {
 
@@ -18,13 +17,9 @@ struct ProdGradArgs {
   void* dst;
   const void* src;
   const void* g;
-  void* products;        // compute type: of every group a heap of 2^(depth + 1), node c of depth d at 2^d + c
-  void* outside;         // the same heap
-  int64_t outer, inner;  // outputs
-  int64_t count;         // elements of one group
-  int64_t group_size[4], group_stride[4];
-  int64_t kept_size[8], kept_stride[8];
-  int32_t groups, kept;
+  void* products;  // compute type: of every group a heap of 2^(depth + 1), node c of depth d at 2^d + c
+  void* outside;   // the same heap
+  Groups of;
   uint32_t together;  // Whole: groups of a block
   uint32_t depth;
   uint32_t wide;  // g is f32 beside halves

@@ -46,16 +46,21 @@ inline constexpr unsigned kRowsOfBlock = 8;  // warp teams of a block
 /// Combines the leaves of every output and finishes it: one block of 256 threads an output.
 [[nodiscard]] const void* fold_kernel(Take take, DType accumulator);
 
+/// Where the elements of each output lie when all groups of axes are reduced at once.
+struct Groups {
+  int64_t outer, inner;  // outputs
+  int64_t count;         // elements of one output
+  int64_t size[4], stride[4];
+  int64_t kept_size[8], kept_stride[8];
+  int32_t groups, kept;
+};
+
 struct ArgArgs {  // ARGMAX, ARGMIN, and the gradients of REDUCE_MAX, REDUCE_MIN
   const Fault* guard;
   void* dst;
   const void* src;
-  const void* g;         // gradients
-  int64_t outer, inner;  // outputs
-  int64_t count;         // elements of one output
-  int64_t group_size[4], group_stride[4];
-  int64_t kept_size[8], kept_stride[8];
-  int32_t groups, kept;
+  const void* g;  // gradients
+  Groups of;
   uint32_t wide;  // i64
   uint32_t accumulate;
 };

@@ -1,5 +1,6 @@
 // Extrema: REDUCE_MAX, REDUCE_MIN, ANY and ALL by value, ARGMAX and ARGMIN by position, and the gradients that go to
 // the position. By value a tie is no tie of bits (-0 < +0); by position zeros tie and the first stays.
+#include "cuda_backend/kernels/groups.cuh"
 #include "cuda_backend/kernels/reduce.cuh"
 
 namespace tape::cuda {
@@ -12,31 +13,14 @@ __device__ __forceinline__ bool beats(A a, A best) {
   return kMax ? a > best : a < best;
 }
 
-__device__ __forceinline__ int64_t kept_base(const ArgArgs& args, int64_t o) {
-  int64_t offset = 0;
-  for (int i = args.kept - 1; i >= 0; --i) {
-    offset += o % args.kept_size[i] * args.kept_stride[i];
-    o /= args.kept_size[i];
-  }
-  return offset;
-}
-__device__ __forceinline__ int64_t element_at(const ArgArgs& args, int64_t i) {
-  int64_t offset = 0;
-  for (int g = args.groups - 1; g > 0; --g) {
-    offset += i % args.group_size[g] * args.group_stride[g];
-    i /= args.group_size[g];
-  }
-  return offset + i * args.group_stride[0];
-}
-
 /// Position of the extremum of one output, found by a warp; every lane has it.
 template <bool kMax, class T>
 __device__ int64_t find_extremum(const ArgArgs& args, const T* x, int lane) {
   using A = ComputeType<T>;
-  int64_t index = lane < args.count ? lane : 0;
-  A best = static_cast<A>(x[element_at(args, index)]);
-  for (int64_t i = index + 32; i < args.count; i += 32) {
-    const A a = static_cast<A>(x[element_at(args, i)]);
+  int64_t index = lane < args.of.count ? lane : 0;
+  A best = static_cast<A>(x[element_at(args.of, index)]);
+  for (int64_t i = index + 32; i < args.of.count; i += 32) {
+    const A a = static_cast<A>(x[element_at(args.of, i)]);
     if (!beats<kMax>(a, best)) continue;
     best = a;
     index = i;
@@ -58,8 +42,8 @@ __global__ void __launch_bounds__(256) arg(const __grid_constant__ ArgArgs args)
   TAPE_KERNEL_BEGIN(args);
   const int lane = static_cast<int>(threadIdx.x & 31u);
   const int64_t output = static_cast<int64_t>(blockIdx.x) * 8 + threadIdx.x / 32;
-  if (output >= args.outer * args.inner) return;
-  const int64_t base = kept_base(args, output / args.inner) + output % args.inner;
+  if (output >= args.of.outer * args.of.inner) return;
+  const int64_t base = first_of(args.of, output);
   const int64_t index = find_extremum<kMax>(args, static_cast<const T*>(args.src) + base, lane);
   if (lane != 0) return;
   if (args.wide != 0)
@@ -74,13 +58,13 @@ __global__ void __launch_bounds__(256) extremum_grad(const __grid_constant__ Arg
   using Acc = ComputeType<T>;
   const int lane = static_cast<int>(threadIdx.x & 31u);
   const int64_t output = static_cast<int64_t>(blockIdx.x) * 8 + threadIdx.x / 32;
-  if (output >= args.outer * args.inner) return;
-  const int64_t base = kept_base(args, output / args.inner) + output % args.inner;
+  if (output >= args.of.outer * args.of.inner) return;
+  const int64_t base = first_of(args.of, output);
   const int64_t index = find_extremum<kMax>(args, static_cast<const T*>(args.src) + base, lane);
   const Acc g = static_cast<Acc>(static_cast<const T*>(args.g)[output]);
   T* const dst = static_cast<T*>(args.dst) + base;
-  for (int64_t i = lane; i < args.count; i += 32)
-    store(dst[element_at(args, i)], i == index ? g : Acc{}, args.accumulate != 0);
+  for (int64_t i = lane; i < args.of.count; i += 32)
+    store(dst[element_at(args.of, i)], i == index ? g : Acc{}, args.accumulate != 0);
 }
 
 }  // namespace

@@ -191,14 +191,6 @@ bool lower_control(const Call& call, LaunchList& list) {
     case Opcode::Load:
       load(call, list);
       return true;
-    case Opcode::Nop:
-    case Opcode::Call:
-    case Opcode::Repeat:
-    case Opcode::While:
-    case Opcode::End:
-    case Opcode::Store:  // STORE and TRACE hand values over on the host
-    case Opcode::Trace:
-      return true;
     default:
       return false;
   }

@@ -1,4 +1,4 @@
-// The list of families, and what they share.
+// What the families share.
 #include <fmt/format.h>
 
 #include <limits>
@@ -41,15 +41,6 @@ void LaunchList::add_library(LibraryCall call) {
 
 void no_kernel(const Call& call, const char* detail) {
   throw Error(Code::Unavailable, fmt::format("no CUDA kernel for {}{} yet", call.command.op->mnemonic, detail));
-}
-
-void lower(const Call& call, LaunchList& list) {
-  list.begin(call);
-  for (const auto family :
-       {&lower_elementwise, &lower_move, &lower_reduce, &lower_rows, &lower_matmul, &lower_random, &lower_optimizer,
-        &lower_index, &lower_shape, &lower_window, &lower_sort, &lower_cells, &lower_attention, &lower_control})
-    if (family(call, list)) return;
-  no_kernel(call);
 }
 
 Nest make_nest(std::span<const View* const> operands) {

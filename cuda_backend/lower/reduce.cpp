@@ -149,28 +149,28 @@ void reduce(const Call& call, LaunchList& list) {
   }
 }
 
-/// Where the elements of an output lie.
-template <class Args>
-void describe_groups(const Reduction& r, Args& args) {
-  args.outer = args.inner = 1;
-  args.count = r.count;
+Groups groups_of(const Reduction& r) {
+  Groups of{};
+  of.outer = of.inner = 1;
+  of.count = r.count;
   for (size_t i = 0; i < r.runs.size(); ++i) {
     const Run& run = r.runs[i];
     if (run.reduced) {
-      args.group_size[args.groups] = run.size;
-      args.group_stride[args.groups++] = run.stride;
+      of.size[of.groups] = run.size;
+      of.stride[of.groups++] = run.stride;
     } else if (i + 1 == r.runs.size()) {
-      args.inner = run.size;
+      of.inner = run.size;
     } else {
-      args.kept_size[args.kept] = run.size;
-      args.kept_stride[args.kept++] = run.stride;
-      args.outer *= run.size;
+      of.kept_size[of.kept] = run.size;
+      of.kept_stride[of.kept++] = run.stride;
+      of.outer *= run.size;
     }
   }
-  if (args.groups == 0) {
-    args.groups = 1;
-    args.group_size[0] = 1;
+  if (of.groups == 0) {
+    of.groups = 1;
+    of.size[0] = 1;
   }
+  return of;
 }
 
 void arg(const Call& call, LaunchList& list, std::span<const int64_t> axes, bool largest, bool gradient) {
@@ -180,7 +180,7 @@ void arg(const Call& call, LaunchList& list, std::span<const int64_t> axes, bool
   args.dst = call.operand(0).pointer();
   args.src = call.operand(1).pointer();
   if (gradient) args.g = call.operand(2).pointer();
-  describe_groups(r, args);
+  args.of = groups_of(r);
   args.wide = call.operand(0).dtype == DType::I64 ? 1 : 0;
   args.accumulate = call.accumulate ? 1 : 0;
   const DType source = call.operand(1).dtype;
@@ -194,7 +194,7 @@ void prod_grad(const Call& call, LaunchList& list) {
   if (r.outputs == 0 || r.count == 0) return;
   const View &src = call.operand(1), &g = call.operand(2);
   ProdGradArgs args{};
-  describe_groups(r, args);
+  args.of = groups_of(r);
   args.dst = call.operand(0).pointer();
   args.src = src.pointer();
   args.g = g.pointer();
