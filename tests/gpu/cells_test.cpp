@@ -3,16 +3,14 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <iterator>
-#include <numeric>
+#include <string>
+#include <utility>
+#include <vector>
 
-#include "assembler/assembler.h"
-#include "embed/backends.h"
-#include "vm/compare.h"
-#include "vm/machine.h"
+#include "tests/gpu/sides.h"
 
-namespace tape {
+namespace tape::test {
 namespace {
 
 constexpr const char* kFloats[] = {"f32", "f64", "bf16", "f16"};
@@ -20,10 +18,7 @@ constexpr Tolerance kGates64 = {0x1p-46, 0x1p-46};  // exp and tanh of two libra
 
 class GpuCells : public ::testing::Test {
  protected:
-  void SetUp() override {
-    for (const DeviceReport& device : list_devices())
-      if (device.backend == "cuda" && !device.usable) GTEST_SKIP() << device.reason;
-  }
+  void SetUp() override { SKIP_WITHOUT_CARD(); }
 };
 
 /// Every persistent tensor after the tape, by name.
@@ -37,15 +32,9 @@ std::vector<std::pair<std::string, HostArray>> play(const VerifiedModule& module
 }
 
 void expect_agreement(const std::string& text, bool two_libraries = false) {
-  Diagnostics diagnostics;
-  const std::optional<Assembly> assembly = assemble(text, "case.tape", {}, diagnostics);
-  ASSERT_TRUE(assembly) << diagnostics.text() << text;
-  const std::optional<VerifiedModule> verified = verify(assembly->module, diagnostics);
-  ASSERT_TRUE(verified) << diagnostics.text() << text;
-  BackendOptions canonical;
-  canonical.canonical_order = true;
-  const auto wanted = play(*verified, open_backend("cpu", canonical));
-  const auto got = play(*verified, open_backend("cuda")), again = play(*verified, open_backend("cuda"));
+  const VerifiedModule module = module_of(text);
+  const auto wanted = play(module, backend_of("cpu"));
+  const auto got = play(module, backend_of("cuda")), again = play(module, backend_of("cuda"));
   ASSERT_EQ(got.size(), wanted.size());
   for (size_t i = 0; i < wanted.size(); ++i) {
     const Comparison parity = two_libraries ? compare_close(wanted[i].second, got[i].second, kGates64)
@@ -170,4 +159,4 @@ TEST_F(GpuCells, CategoricalChoosesAsTheCpu) {
 }
 
 }  // namespace
-}  // namespace tape
+}  // namespace tape::test
