@@ -88,10 +88,34 @@ T __shfl_sync(unsigned, T value, int lane) {
 inline void __syncwarp() {
   emulation::shuffle(0, 0);
 }
+inline uint32_t __ballot_sync(unsigned, bool vote) {
+  uint32_t votes = 0;
+  const auto* const all = emulation::exchange(vote);
+  for (int lane = 0; lane < 32; ++lane) votes |= (all[lane].value ? 1u : 0u) << lane;
+  return votes;
+}
+inline uint32_t __match_any_sync(unsigned, uint32_t value) {
+  uint32_t same = 0;
+  const auto* const all = emulation::exchange(value);
+  for (int lane = 0; lane < 32; ++lane) same |= (all[lane].value == value ? 1u : 0u) << lane;
+  return same;
+}
+inline int __popc(uint32_t bits) {
+  return std::popcount(bits);
+}
+inline int __ffs(uint32_t bits) {
+  return bits == 0 ? 0 : std::countr_zero(bits) + 1;
+}
 template <class T>
 T atomicAdd(T* place, T value) {
   const T old = *place;
   *place = old + value;
+  return old;
+}
+template <class T>
+T atomicMax(T* place, T value) {
+  const T old = *place;
+  if (value > old) *place = value;
   return old;
 }
 template <class T>

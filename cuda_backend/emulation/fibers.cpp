@@ -156,14 +156,7 @@ void barrier() {
 }
 
 uint64_t shuffle(uint64_t bits, int lane) {
-  const size_t own = current, warp = own / 32 * 32;
-  static uint64_t values[2][1024];
-  static unsigned phase[1024];
-  const unsigned turn = phase[own]++ & 1u;  // a lane may be a shuffle ahead of another that has still to read
-  values[turn][own] = bits;
-  fibers[own].shuffles = true;
-  yield();
-  return values[turn][warp + static_cast<size_t>(lane)];
+  return exchange(bits)[lane].value;
 }
 
 const void* exchange(const void* mine, size_t bytes) {
@@ -172,7 +165,7 @@ const void* exchange(const void* mine, size_t bytes) {
   };
   const size_t own = current, warp = own / 32 * 32;
   static Slot slots[2][1024];
-  const unsigned turn = fibers[own].exchanges++ & 1u;
+  const unsigned turn = fibers[own].exchanges++ & 1u;  // a lane may be one ahead of another that has still to read
   std::memcpy(slots[turn][own].bytes, mine, bytes);
   fibers[own].shuffles = true;
   yield();
