@@ -5,6 +5,7 @@
 
 #include <limits>
 
+#include "cuda_backend/kernels/tree.h"
 #include "cuda_backend/kernels/types.cuh"
 
 namespace tape::cuda {
@@ -14,8 +15,7 @@ inline constexpr int64_t kBlock = 65'536;
 inline constexpr int kRowSlots = 32;
 inline constexpr int64_t kChunk = 1'024;
 inline constexpr int kColumns = 32;
-inline constexpr int kMaxLeaves = 512;  // of a row that one team reduces alone; and chunks of a column / 8
-inline constexpr int kMaxChunks = 64;
+inline constexpr int kTreeLevels = 40;
 
 template <class A>
 struct Sum {
@@ -114,7 +114,7 @@ struct WarpTeam {
   }
 };
 
-/// A block of 256 threads a row, a thread a slot. `memory`: 32 + kMaxLeaves values of 8 bytes of shared memory.
+/// A block of 256 threads a row, a thread a slot. `memory`: 32 + (1 + kTreeLevels) values of 8 bytes of shared memory.
 template <int V>
 struct BlockTeam {
   static constexpr int kThreads = kSlots;
@@ -144,29 +144,24 @@ struct BlockTeam {
   __device__ typename Rule::Acc reduce(int64_t n, const Take& take) const {
     using Acc = typename Rule::Acc;
     Acc* const values = reinterpret_cast<Acc*>(memory + 128);
-    int leaves = static_cast<int>((n + kBlock - 1) / kBlock);
-    for (int j = 0; j < leaves; ++j) {
-      const int64_t begin = j * kBlock;
+    const HalvingTree tree((n + kBlock - 1) / kBlock);
+    if (n == 0) return Rule::identity();
+    for (int64_t code = 0; code < tree.codes(); ++code) {
+      const int64_t j = tree.leaf(code), begin = j * kBlock;
+      if (j < 0) continue;
       const Acc value = leaf<Rule>(begin, n - begin < kBlock ? n - begin : kBlock, take);
-      if (rank() == 0) values[j] = value;
+      if (rank() == 0) values[0] = tree.template climb<Rule>(code, value, values + 1, 1);
     }
     __syncthreads();
-    if (leaves == 0) return Rule::identity();
-    while (leaves > 1) {
-      const int half = (leaves + 1) / 2;
-      for (int j = rank(); j + half < leaves; j += kSlots) values[j] = Rule::combine(values[j], values[j + half]);
-      leaves = half;
-      __syncthreads();
-    }
     const Acc result = values[0];
     __syncthreads();  // the memory is used again
     return result;
   }
 };
-inline constexpr int kBlockTeamWords = 128 + kMaxLeaves;
+inline constexpr int kBlockTeamWords = 128 + (1 + kTreeLevels);
 
 /// 32 adjacent rows along another axis at once: threadIdx.x is the column, threadIdx.y the slot. `memory`:
-/// kRowSlots * kColumns words, then kMaxChunks * kColumns.
+/// kRowSlots * kColumns words, then (1 + kTreeLevels) * kColumns.
 struct ColumnTeam {
   static constexpr int kThreads = kRowSlots;  // of one row
   uint64_t* memory;
@@ -195,26 +190,20 @@ struct ColumnTeam {
     using Acc = typename Rule::Acc;
     Acc* const values = reinterpret_cast<Acc*>(memory + kRowSlots * kColumns);
     const int x = static_cast<int>(threadIdx.x);
-    int chunks = static_cast<int>((n + kChunk - 1) / kChunk);
-    for (int j = 0; j < chunks; ++j) {
-      const int64_t begin = j * kChunk;
+    const HalvingTree tree((n + kChunk - 1) / kChunk);
+    if (n == 0) return Rule::identity();
+    for (int64_t code = 0; code < tree.codes(); ++code) {
+      const int64_t j = tree.leaf(code), begin = j * kChunk;
+      if (j < 0) continue;
       const Acc value = chunk<Rule>(begin, n - begin < kChunk ? n - begin : kChunk, take);
-      if (rank() == 0) values[j * kColumns + x] = value;
+      if (rank() == 0) values[x] = tree.template climb<Rule>(code, value, values + kColumns + x, kColumns);
     }
     __syncthreads();
-    if (chunks == 0) return Rule::identity();
-    while (chunks > 1) {
-      const int half = (chunks + 1) / 2;
-      for (int j = rank(); j + half < chunks; j += kRowSlots)
-        values[j * kColumns + x] = Rule::combine(values[j * kColumns + x], values[(j + half) * kColumns + x]);
-      chunks = half;
-      __syncthreads();
-    }
     const Acc result = values[x];
     __syncthreads();
     return result;
   }
 };
-inline constexpr int kColumnTeamWords = kRowSlots * kColumns + kMaxChunks * kColumns;
+inline constexpr int kColumnTeamWords = kRowSlots * kColumns + (1 + kTreeLevels) * kColumns;
 
 }  // namespace tape::cuda

@@ -1,14 +1,15 @@
 // GATHER, SCATTER, SCATTER_ADD, TAKE_ALONG and its gradient, ONE_HOT, LOAD. An index out of range reads and writes
 // nothing: where that is a fault, a check before has recorded it.
+#include "cuda_backend/kernels/canonical.cuh"
 #include "cuda_backend/kernels/index.h"
-#include "cuda_backend/kernels/types.cuh"
 #include "opcodes/device/shuffle.h"
 
 namespace tape::cuda {
 namespace {
 
 /// The place index i of idx names, -1 for none.
-__device__ __forceinline__ int64_t place_of(const IndexArgs& args, int64_t i) {
+template <class Args>
+__device__ __forceinline__ int64_t place_of(const Args& args, int64_t i) {
   const int64_t index = load_index(args.idx, i, args.wide != 0);
   if (index >= 0 && index < args.n) return index;
   if (args.bounds != static_cast<uint32_t>(Bounds::Clip) || args.n == 0) return -1;
@@ -66,6 +67,131 @@ __global__ void scatter(const __grid_constant__ IndexArgs args) {
     for (int64_t i = 0; i < args.count; ++i)
       if (const int64_t to = place_of(args, i); to >= 0)
         dst[(outer * args.n + to) * args.inner + column] = src[(outer * args.count + i) * args.inner + column];
+  }
+}
+
+__global__ void scatter_clear(const __grid_constant__ IndexArgs args) {
+  TAPE_KERNEL_BEGIN(args);
+  for (uint64_t e = first_element(); e < static_cast<uint64_t>(args.n); e += element_step()) args.winners[e] = 0;
+}
+__global__ void scatter_mark(const __grid_constant__ IndexArgs args) {
+  TAPE_KERNEL_BEGIN(args);
+  for (uint64_t e = first_element(); e < static_cast<uint64_t>(args.count); e += element_step())
+    if (const int64_t to = place_of(args, static_cast<int64_t>(e)); to >= 0)
+      atomicMax(&args.winners[to], static_cast<uint32_t>(e + 1));
+}
+template <class T>
+__global__ void scatter_move(const __grid_constant__ IndexArgs args) {
+  TAPE_KERNEL_BEGIN(args);
+  T* const dst = static_cast<T*>(args.dst);
+  const T* const src = static_cast<const T*>(args.src);
+  const auto elements = static_cast<uint64_t>(args.outer * args.count * args.inner);
+  for (uint64_t e = first_element(); e < elements; e += element_step()) {
+    const int64_t row = static_cast<int64_t>(e) / args.inner, column = static_cast<int64_t>(e) % args.inner;
+    const int64_t i = row % args.count, to = place_of(args, i);
+    if (to >= 0 && args.winners[to] == static_cast<uint32_t>(i + 1))
+      dst[(row / args.count * args.n + to) * args.inner + column] = src[e];
+  }
+}
+
+__global__ void place_keys(const __grid_constant__ KeyArgs args) {
+  TAPE_KERNEL_BEGIN(args);
+  for (uint64_t e = first_element(); e < static_cast<uint64_t>(args.outer * args.taken * args.inner);
+       e += element_step()) {
+    const auto i = static_cast<int64_t>(e);
+    const int64_t column = i % args.inner, row = i / args.inner;
+    const int64_t to = place_of(args, i), line = row / args.taken * args.inner + column;
+    args.keys[line * args.taken + row % args.taken] = static_cast<uint32_t>(to < 0 ? args.n : to);
+  }
+}
+
+/// The sorted indices of one place from `begin` on, up to 32: each lane holds one, `length` lanes do.
+struct Run {
+  int length;
+  uint32_t place;  // of src
+  __device__ Run(const uint32_t* keys, const uint32_t* places, int64_t count, int64_t begin, uint32_t key) {
+    const int64_t at = begin + (threadIdx.x & 31u);
+    const bool same = at < count && keys[at] == key;
+    place = same ? places[at] : 0;
+    const uint32_t run = __ballot_sync(~0u, same);
+    length = run == ~0u ? 32 : __ffs(~run) - 1;
+  }
+};
+
+/// Plays body(key, first position) for every run of keys that begins in a window of 32, by a warp.
+template <class Body>
+__device__ __forceinline__ void for_runs(const SegmentArgs& args, const uint32_t* keys, int64_t window,
+                                         const Body& body) {
+  const int64_t at = window * 32 + (threadIdx.x & 31u);
+  const uint32_t key = at < args.count ? keys[at] : ~0u;
+  const bool head = at < args.count && key < args.n && (at == 0 || keys[at - 1] != key);
+  for (uint32_t heads = __ballot_sync(~0u, head); heads != 0; heads &= heads - 1) {
+    const int lane = __ffs(heads) - 1;
+    body(__shfl_sync(~0u, key, lane), window * 32 + lane);
+  }
+}
+
+template <class T>
+__global__ void segment_rows(const __grid_constant__ SegmentArgs args) {
+  TAPE_KERNEL_BEGIN(args);
+  using C = ComputeType<T>;
+  constexpr int kAhead = 8;  // loads in flight
+  const int lane = static_cast<int>(threadIdx.x & 31u);
+  const int64_t windows = (args.count + 31) / 32, groups = (args.inner + 31) / 32;
+  const auto units = static_cast<uint64_t>(args.outer * windows * groups);
+  for (uint64_t unit = first_element() / 32; unit < units; unit += element_step() / 32) {
+    const auto at = static_cast<int64_t>(unit);
+    const int64_t column = at % groups * 32 + lane, outer = at / groups / windows;
+    const bool active = column < args.inner;
+    const T* const src = static_cast<const T*>(args.src) + outer * args.count * args.inner + column;
+    for_runs(args, args.keys, at / groups % windows, [&](uint32_t key, int64_t begin) {
+      T* const to = static_cast<T*>(args.dst) + (outer * args.n + key) * args.inner + column;
+      C sum = active ? static_cast<C>(*to) : C{};
+      for (;; begin += 32) {
+        const Run run(args.keys, args.places, args.count, begin, key);
+        for (int first = 0; first < run.length; first += kAhead) {
+          C value[kAhead];
+#pragma unroll
+          for (int i = 0; i < kAhead; ++i) {
+            const int64_t from = __shfl_sync(~0u, run.place, first + i);
+            value[i] = active && first + i < run.length ? static_cast<C>(src[from * args.inner]) : C{};
+          }
+#pragma unroll
+          for (int i = 0; i < kAhead; ++i)
+            if (first + i < run.length) sum = sum_of(sum, value[i]);
+        }
+        if (run.length < 32) break;
+      }
+      if (active) *to = static_cast<T>(sum);
+    });
+  }
+}
+
+template <class T>
+__global__ void segment_lines(const __grid_constant__ SegmentArgs args) {
+  TAPE_KERNEL_BEGIN(args);
+  using C = ComputeType<T>;
+  const int64_t windows = (args.count + 31) / 32;
+  const auto units = static_cast<uint64_t>(args.outer * args.inner * windows);
+  for (uint64_t unit = first_element() / 32; unit < units; unit += element_step() / 32) {
+    const int64_t line = static_cast<int64_t>(unit) / windows, outer = line / args.inner, column = line % args.inner;
+    const int64_t list = args.own_lists != 0 ? line * args.count : 0;
+    const uint32_t *const keys = args.keys + list, *const places = args.places + list;
+    const T* const src = static_cast<const T*>(args.src) + outer * args.count * args.inner + column;
+    for_runs(args, keys, static_cast<int64_t>(unit) % windows, [&](uint32_t key, int64_t begin) {
+      T* const to = static_cast<T*>(args.dst) + (outer * args.n + key) * args.inner + column;
+      C sum = static_cast<C>(*to);
+      for (;; begin += 32) {
+        const Run run(keys, places, args.count, begin, key);
+        const C value = static_cast<int>(threadIdx.x & 31u) < run.length
+                            ? static_cast<C>(src[int64_t{run.place} * args.inner])
+                            : C{};
+        for (int i = 0; i < run.length; ++i) sum = sum_of(sum, from_lane(value, i));
+        if (run.length < 32) break;
+      }
+      __syncwarp();
+      if ((threadIdx.x & 31u) == 0) *to = static_cast<T>(sum);
+    });
   }
 }
 
@@ -174,12 +300,24 @@ TAPE_INDEXED(gather, dispatch_size)
 TAPE_INDEXED(take_along, dispatch_size)
 TAPE_INDEXED(one_hot, dispatch)
 TAPE_INDEXED(scatter, dispatch_size)
+TAPE_INDEXED(scatter_move, dispatch_size)
 TAPE_INDEXED(scatter_add, dispatch_number)
+TAPE_INDEXED(segment_rows, dispatch_number)
+TAPE_INDEXED(segment_lines, dispatch_number)
 TAPE_INDEXED(take_along_grad, dispatch_number)
 TAPE_INDEXED(widen, dispatch_float)
 TAPE_INDEXED(narrow, dispatch_float)
 #undef TAPE_INDEXED
 
+const void* scatter_clear_kernel() {
+  return address_of(&scatter_clear);
+}
+const void* scatter_mark_kernel() {
+  return address_of(&scatter_mark);
+}
+const void* keys_kernel() {
+  return address_of(&place_keys);
+}
 const void* load_kernel() {
   return address_of(&load_rows);
 }

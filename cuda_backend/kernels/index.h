@@ -13,13 +13,14 @@ struct IndexArgs {
   void* dst;
   const void* src;
   const void* idx;
-  float* sum;  // f32 copy of a half dst that is added to
+  float* sum;         // f32 copy of a half dst that is added to
+  uint32_t* winners;  // SCATTER: by place, one past the last index that names it
   int64_t outer, n, inner;
   int64_t count;  // of idx
   int64_t taken;  // TAKE_ALONG: of idx along the axis
   uint32_t bounds, wide;
 };
-inline constexpr unsigned kIndexPointers = 5;
+inline constexpr unsigned kIndexPointers = 6;
 
 /// By elements of dst.
 [[nodiscard]] const void* gather_kernel(DType dtype);
@@ -29,9 +30,39 @@ inline constexpr unsigned kIndexPointers = 5;
 [[nodiscard]] const void* scatter_kernel(DType dtype);
 [[nodiscard]] const void* scatter_add_kernel(DType dtype);
 [[nodiscard]] const void* take_along_grad_kernel(DType dtype);
+/// SCATTER of many: winners are cleared, marked by indices, and copied by elements of src.
+[[nodiscard]] const void* scatter_clear_kernel();
+[[nodiscard]] const void* scatter_mark_kernel();
+[[nodiscard]] const void* scatter_move_kernel(DType dtype);
 /// dst to sum and back, for halves.
 [[nodiscard]] const void* widen_kernel(DType dtype);
 [[nodiscard]] const void* narrow_kernel(DType dtype);
+
+struct KeyArgs {  // places as keys to sort by, n for none: [outer, inner, taken] from idx [outer, taken, inner]
+  const Fault* guard;
+  uint32_t* keys;
+  const void* idx;
+  int64_t outer, n, inner, taken;
+  uint32_t bounds, wide;
+};
+inline constexpr unsigned kKeyPointers = 3;
+[[nodiscard]] const void* keys_kernel();
+
+/// Sums of src [outer, count, inner] into dst [outer, n, inner]: indices sorted by place, those of one place in rising
+/// order, one warp a place. Rows: one list for all, lanes are columns. Lines: lanes are indices; a list for all, or one
+/// a line (`own_lists`).
+struct SegmentArgs {
+  const Fault* guard;
+  void* dst;
+  const void* src;
+  const uint32_t* keys;
+  const uint32_t* places;
+  int64_t outer, n, inner, count;
+  uint32_t own_lists, reserved;
+};
+inline constexpr unsigned kSegmentPointers = 5;
+[[nodiscard]] const void* segment_rows_kernel(DType dtype);
+[[nodiscard]] const void* segment_lines_kernel(DType dtype);
 
 struct CheckArgs {
   Fault* fault;

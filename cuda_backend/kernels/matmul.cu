@@ -150,8 +150,11 @@ __global__ void __launch_bounds__(256) matmul(const __grid_constant__ MatMulArgs
   __shared__ C shared_a[kStep][kTile];
   __shared__ C shared_b[kStep][kTile];
   const int64_t chunks = (args.k + kMatMulDepth - 1) / kMatMulDepth;
-  const int64_t index = args.split != 0 ? blockIdx.z / chunks : blockIdx.z;
-  const int64_t i0 = static_cast<int64_t>(blockIdx.y) * kTile, j0 = static_cast<int64_t>(blockIdx.x) * kTile;
+  const auto across = static_cast<uint32_t>((args.n + kTile - 1) / kTile);
+  const auto down = static_cast<uint32_t>((args.m + kTile - 1) / kTile);
+  const uint32_t product = blockIdx.x / across / down;
+  const int64_t index = args.split != 0 ? product / chunks : product;
+  const int64_t i0 = int64_t{blockIdx.x / across % down} * kTile, j0 = int64_t{blockIdx.x % across} * kTile;
   const Offsets at = batch_offsets(args, index);
   const T* const a = static_cast<const T*>(args.a) + at.a;
   const T* const b = static_cast<const T*>(args.b) + at.b;
@@ -162,7 +165,7 @@ __global__ void __launch_bounds__(256) matmul(const __grid_constant__ MatMulArgs
   };
   C acc[4][4];
   if (args.split != 0) {
-    const int64_t j = blockIdx.z % chunks;
+    const int64_t j = product % chunks;
     chunk_sums<T, C>(args, a, b, i0, j0, j * kMatMulDepth, depth_of(j), shared_a, shared_b, acc);
     C* const to = static_cast<C*>(args.partial) + (j * args.batch + index) * args.m * args.n;
     for (int i = 0; i < 16; ++i)

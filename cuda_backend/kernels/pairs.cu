@@ -111,13 +111,13 @@ __global__ void __launch_bounds__(256) pair_sum(const __grid_constant__ ReduceAr
   const T* const a = static_cast<const T*>(args.src);
   const T* const b = static_cast<const T*>(args.second);
   const auto delta = static_cast<Acc>(args.parameter);
-  const int64_t begin = static_cast<int64_t>(blockIdx.y) * kBlock;
+  const int64_t begin = (args.first_leaf + blockIdx.y) * kBlock;
   const int64_t count = args.size - begin < kBlock ? args.size - begin : kBlock;
   const Acc value = team.template leaf<Sum<Acc>>(
       begin, count, [&](Acc acc, int64_t i) { return Loss::add(acc, load(a[i]), load(b[i]), delta); });
   if (team.rank() != 0) return;
   if (args.leaves > 1)
-    static_cast<Acc*>(args.partial)[blockIdx.y] = value;
+    static_cast<Acc*>(args.partial)[args.first_leaf + blockIdx.y] = value;
   else
     finish_output(args, 0, 0, value);
 }

@@ -142,23 +142,23 @@ __global__ void __launch_bounds__(kTeam == Team::Column ? 1024 : 256) reduce(con
   } else if constexpr (kTeam == Team::Block) {
     __shared__ uint64_t memory[128];
     const BlockTeam<V> team{memory};
-    const int64_t begin = static_cast<int64_t>(blockIdx.y) * kBlock;
+    const int64_t begin = (args.first_leaf + blockIdx.y) * kBlock;
     const int64_t count = args.size - begin < kBlock ? args.size - begin : kBlock;
     const Acc value = team.template leaf<Rule>(begin, count, take);
     if (team.rank() != 0) return;
     if (args.leaves > 1)
-      static_cast<Acc*>(args.partial)[output * args.leaves + blockIdx.y] = value;
+      static_cast<Acc*>(args.partial)[output * args.leaves + args.first_leaf + blockIdx.y] = value;
     else
       finish_output(args, output, aux_at, value);
   } else {
     __shared__ uint64_t memory[kRowSlots * kColumns / 2];
     const ColumnTeam team{memory};
-    const int64_t begin = static_cast<int64_t>(blockIdx.y) * kChunk;
+    const int64_t begin = (args.first_leaf + blockIdx.y) * kChunk;
     const int64_t count = args.size - begin < kChunk ? args.size - begin : kChunk;
     const Acc value = team.template chunk<Rule>(begin, count, take);
     if (team.rank() != 0 || !valid) return;
     if (args.leaves > 1)
-      static_cast<Acc*>(args.partial)[output * args.leaves + blockIdx.y] = value;
+      static_cast<Acc*>(args.partial)[output * args.leaves + args.first_leaf + blockIdx.y] = value;
     else
       finish_output(args, output, aux_at, value);
   }

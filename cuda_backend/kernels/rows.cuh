@@ -16,20 +16,22 @@ template <Team kTeam, class T, class Body>
 __device__ __forceinline__ void for_row(int64_t outer, int64_t size, int64_t inner, const Body& body) {
   constexpr int V = 16 / static_cast<int>(sizeof(T));
   if constexpr (kTeam == Team::Warp) {
-    const int64_t row = static_cast<int64_t>(blockIdx.x) * kRowsOfBlock + threadIdx.x / 32;
-    if (row < outer) body(WarpTeam<V>{}, row, row * size, true);
+    for (int64_t row = static_cast<int64_t>(blockIdx.x) * kRowsOfBlock + threadIdx.x / 32; row < outer;
+         row += int64_t{gridDim.x} * kRowsOfBlock)
+      body(WarpTeam<V>{}, row, row * size, true);
   } else if constexpr (kTeam == Team::Block) {
     __shared__ uint64_t memory[kBlockTeamWords];
-    const int64_t row = blockIdx.x;
-    body(BlockTeam<V>{memory}, row, row * size, true);
+    for (int64_t row = blockIdx.x; row < outer; row += gridDim.x) body(BlockTeam<V>{memory}, row, row * size, true);
   } else {
     __shared__ uint64_t memory[kColumnTeamWords];
     const int64_t across = (inner + kColumns - 1) / kColumns;
-    const int64_t at = blockIdx.x / across;
-    int64_t column = blockIdx.x % across * kColumns + threadIdx.x;
-    const bool valid = column < inner;
-    if (!valid) column = inner - 1;
-    body(ColumnTeam{memory}, at * inner + column, at * size * inner + column, valid);
+    for (int64_t unit = blockIdx.x; unit < outer * across; unit += gridDim.x) {
+      const int64_t at = unit / across;
+      int64_t column = unit % across * kColumns + threadIdx.x;
+      const bool valid = column < inner;
+      if (!valid) column = inner - 1;
+      body(ColumnTeam{memory}, at * inner + column, at * size * inner + column, valid);
+    }
   }
 }
 

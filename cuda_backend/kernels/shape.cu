@@ -1,4 +1,4 @@
-// PAD, PAD_GRAD, TRIANGLE, DYNAMIC_SLICE and its kin, CUMSUM, CUMPROD and its gradient.
+// PAD, PAD_GRAD, TRIANGLE, DYNAMIC_SLICE and its kin.
 #include "cuda_backend/kernels/canonical.cuh"
 #include "cuda_backend/kernels/shape.h"
 
@@ -125,76 +125,6 @@ __global__ void dynamic_slice(const __grid_constant__ SliceArgs args) {
   }
 }
 
-/// Runs of 32 within chunks of 1,024: the order of cpu_reference/kernels/scan.h.
-template <class Rule>
-struct RunningScan {
-  using Acc = typename Rule::Acc;
-  Acc run = Rule::identity(), runs = Rule::identity(), chunks = Rule::identity();
-  int64_t count = 0;
-  __device__ Acc push(Acc element) {
-    if (count % 32 == 0) {
-      runs = Rule::combine(runs, run);
-      run = Rule::identity();
-    }
-    if (count % 1024 == 0) {
-      chunks = Rule::combine(chunks, runs);
-      runs = Rule::identity();
-    }
-    ++count;
-    run = Rule::combine(run, element);
-    return Rule::combine(chunks, Rule::combine(runs, run));
-  }
-};
-
-/// First element of a line in the direction of the scan, and the step.
-struct Line {
-  int64_t first, step;
-  __device__ Line(const ScanArgs& args, int64_t line) {
-    const int64_t start = line / args.inner * args.size * args.inner + line % args.inner;
-    first = args.reverse != 0 ? start + (args.size - 1) * args.inner : start;
-    step = args.reverse != 0 ? -args.inner : args.inner;
-  }
-};
-
-template <template <class> class RuleOf, class T>
-__global__ void scan(const __grid_constant__ ScanArgs args) {
-  TAPE_KERNEL_BEGIN(args);
-  for (uint64_t e = first_element(); e < static_cast<uint64_t>(args.outer * args.inner); e += element_step()) {
-    const Line line(args, static_cast<int64_t>(e));
-    RunningScan<RuleOf<Accumulator<T>>> running;
-    int64_t at = line.first;
-    for (int64_t i = 0; i < args.size; ++i, at += line.step)
-      store_wide<T>(args.dst, at, running.push(load(static_cast<const T*>(args.src)[at])), args.wide != 0,
-                    args.accumulate != 0);
-  }
-}
-
-template <class T>
-__global__ void cumprod_grad(const __grid_constant__ ScanArgs args) {
-  TAPE_KERNEL_BEGIN(args);
-  using Acc = ComputeType<T>;
-  const T* const x = static_cast<const T*>(args.src);
-  T* const dst = static_cast<T*>(args.dst);
-  for (uint64_t e = first_element(); e < static_cast<uint64_t>(args.outer * args.inner); e += element_step()) {
-    const Line line(args, static_cast<int64_t>(e));
-    Acc* const rest = static_cast<Acc*>(args.rest) + static_cast<int64_t>(e) * args.size;
-    Acc r{};
-    for (int64_t i = args.size - 1; i >= 0; --i) {
-      const int64_t at = line.first + i * line.step;
-      const Acc upstream = load_wide<T>(args.g, at, args.wide != 0);
-      r = i == args.size - 1 ? upstream : fused(load(x[at + line.step]), r, upstream);
-      rest[i] = r;
-    }
-    Acc before = 1;
-    for (int64_t i = 0; i < args.size; ++i) {
-      const int64_t at = line.first + i * line.step;
-      const Acc factor = load(x[at]);
-      store(dst[at], before * rest[i], args.accumulate != 0);
-      before *= factor;
-    }
-  }
-}
-
 }  // namespace
 
 #define TAPE_BY(name, dispatcher)                                                                         \
@@ -205,17 +135,9 @@ TAPE_BY(pad, dispatch_size)
 TAPE_BY(pad_grad, dispatch_float)
 TAPE_BY(triangle, dispatch_size)
 TAPE_BY(dynamic_slice, dispatch_size)
-TAPE_BY(cumprod_grad, dispatch_float)
 #undef TAPE_BY
 
 const void* place_kernel() {
   return address_of(&place);
 }
-const void* scan_kernel(bool product, DType dtype) {
-  return dispatch_number(dtype, [&](auto type) {
-    using T = typename decltype(type)::type;
-    return product ? address_of(&scan<Product, T>) : address_of(&scan<Sum, T>);
-  });
-}
-
 }  // namespace tape::cuda

@@ -1,4 +1,4 @@
-// Rows that map positions: PAD and its gradient, TRIANGLE, slices whose place is read on the device, running sums.
+// Rows that map positions: PAD and its gradient, TRIANGLE, slices whose place is read on the device.
 #pragma once
 
 #include "cuda_backend/kernels/arguments.h"
@@ -55,18 +55,5 @@ struct SliceArgs {
 };
 inline constexpr unsigned kSlicePointers = 4;
 [[nodiscard]] const void* dynamic_slice_kernel(DType dtype);
-
-struct ScanArgs {  // a thread a line
-  const Fault* guard;
-  void* dst;
-  const void* src;
-  const void* g;
-  void* rest;  // CUMPROD_GRAD: the r of every element
-  int64_t outer, size, inner;
-  uint32_t reverse, wide, accumulate, reserved;
-};
-inline constexpr unsigned kScanPointers = 5;
-[[nodiscard]] const void* scan_kernel(bool product, DType dtype);
-[[nodiscard]] const void* cumprod_grad_kernel(DType dtype);
 
 }  // namespace tape::cuda

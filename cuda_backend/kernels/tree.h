@@ -33,6 +33,21 @@ struct HalvingTree {
       if ((t >> (above - 1) & 1) != 0) j += width(above);
     return j + width(level) < width(level - 1);
   }
+  /// The value of leaf code t joins those to its left, kept one a level `step` apart, as far as all are there; the
+  /// result of the last code is the value of the tree.
+  template <class Rule, class Acc>
+  [[nodiscard]] __host__ __device__ Acc climb(int64_t t, Acc value, Acc* kept, int step) const {
+    for (int level = 1; level <= levels; ++level) {
+      Acc& left = kept[(level - 1) * step];
+      if ((t >> (level - 1) & 1) != 0) {
+        value = Rule::combine(left, value);
+      } else if (has_right(t, level)) {
+        left = value;
+        break;
+      }
+    }
+    return value;
+  }
 };
 
 }  // namespace tape::cuda

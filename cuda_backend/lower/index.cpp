@@ -1,8 +1,10 @@
 // Rows with indices, the checks of ASSERT_*, LOAD. A check of all indices comes before anything is written.
 #include "cuda_backend/kernels/index.h"
 
+#include <bit>
+
 #include "cuda_backend/boundary.h"
-#include "cuda_backend/launch.h"
+#include "cuda_backend/lower/sort.h"
 
 namespace tape::cuda {
 namespace {
@@ -65,17 +67,70 @@ void take(const Call& call, LaunchList& list) {
   list.add(kernel, LaunchList::over(static_cast<uint64_t>(dst.elements)), args, kIndexPointers);
 }
 
-/// dst by columns, indices in rising order: SCATTER, SCATTER_ADD, TAKE_ALONG_GRAD.
+/// SCATTER: the last index that names a place wins.
+void scatter_many(const View& dst, IndexArgs args, LaunchList& list) {
+  args.winners = list.scratch<uint32_t>(static_cast<uint64_t>(args.n) * sizeof(uint32_t));
+  list.add(scatter_clear_kernel(), LaunchList::over(static_cast<uint64_t>(args.n)), args, kIndexPointers);
+  list.add(scatter_mark_kernel(), LaunchList::over(static_cast<uint64_t>(args.count)), args, kIndexPointers);
+  list.add(scatter_move_kernel(dst.dtype),
+           LaunchList::over(static_cast<uint64_t>(args.outer * args.count * args.inner)), args, kIndexPointers);
+}
+
+/// SCATTER_ADD, TAKE_ALONG_GRAD: (place, index) sorted, then a warp adds up what one place receives.
+void add_many(const Call& call, const IndexArgs& at, bool along, LaunchList& list) {
+  const View& dst = call.operand(0);
+  const auto words = [&](int64_t count) {
+    return list.scratch<uint32_t>(static_cast<uint64_t>(count) * sizeof(uint32_t));
+  };
+  KeyArgs keys{};
+  keys.keys = words(at.count);
+  keys.idx = at.idx;
+  keys.outer = along ? at.outer : 1;
+  keys.inner = along ? at.inner : 1;
+  keys.taken = along ? at.taken : at.count;
+  keys.n = at.n;
+  keys.bounds = at.bounds;
+  keys.wide = at.wide;
+  list.add(keys_kernel(), LaunchList::over(static_cast<uint64_t>(at.count)), keys, kKeyPointers);
+  SegmentArgs args{};
+  SortPlan plan;
+  plan.src = keys.keys;
+  plan.outer = keys.outer * keys.inner;
+  plan.size = plan.wanted = keys.taken;
+  plan.bits = static_cast<unsigned>(std::bit_width(static_cast<uint64_t>(at.n)));  // n is a key too
+  args.keys = words(at.count);
+  args.places = words(at.count);
+  plan.values = const_cast<uint32_t*>(args.keys);
+  plan.indices = const_cast<uint32_t*>(args.places);
+  sort_lines(call, list, plan);
+  args.dst = dst.pointer();
+  args.src = at.src;
+  args.outer = at.outer;
+  args.n = at.n;
+  args.inner = at.inner;
+  args.count = keys.taken;
+  args.own_lists = along ? 1 : 0;
+  const bool rows = !along && at.inner >= 16;
+  const int64_t warps = at.outer * ((args.count + 31) / 32) * (rows ? (at.inner + 31) / 32 : at.inner);
+  list.add(rows ? segment_rows_kernel(dst.dtype) : segment_lines_kernel(dst.dtype),
+           LaunchList::over(static_cast<uint64_t>(warps) * 32), args, kSegmentPointers);
+}
+
+/// SCATTER, SCATTER_ADD, TAKE_ALONG_GRAD: what one place receives comes in rising order of indices. Few indices, or
+/// many lines of them, go by columns.
 void update(const Call& call, LaunchList& list) {
   const View &dst = call.operand(0), &idx = call.operand(1);
   const int axis = axis_of(call, dst.shape.rank());
   IndexArgs args = geometry(call, dst.shape, axis, idx);
   const bool along = call.opcode() == Opcode::TakeAlongGrad, adds = call.opcode() != Opcode::Scatter;
-  if (along) args.taken = idx.shape[axis];
+  args.taken = along ? idx.shape[axis] : args.count;
   check_indices(call, idx, 1, args, list);
   if (dst.elements == 0 || args.count == 0) return;
   args.dst = dst.pointer();
   args.src = call.operand(2).pointer();
+  const bool columns = args.taken <= 32 || (along && args.outer * args.inner >= 65'536);
+  if (!columns && args.taken <= kMaxSorted && args.n <= kMaxSorted)
+    return adds ? add_many(call, args, along, list) : scatter_many(dst, args, list);
   const bool half = adds && is_half(dst.dtype);
   const auto all = LaunchList::over(static_cast<uint64_t>(dst.elements));
   if (half) {

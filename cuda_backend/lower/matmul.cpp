@@ -281,14 +281,14 @@ void add_product(const Call& call, MatMulArgs args, DType source, LaunchList& li
   const int64_t chunks = (args.k + kMatMulDepth - 1) / kMatMulDepth;
   if (chunks > int64_t{1} << kMatMulLevels) no_kernel(call, " of so large a k");
   LaunchList::Shape shape;
-  shape.x = static_cast<uint64_t>((args.n + kMatMulTile - 1) / kMatMulTile);
-  shape.y = static_cast<uint64_t>((args.m + kMatMulTile - 1) / kMatMulTile);
-  shape.z = static_cast<uint64_t>(args.batch);
-  if (chunks > 1 && shape.x * shape.y * shape.z < 132 && args.batch * chunks <= 65'535) {
+  // One axis of the grid: the others end at 65,535.
+  shape.x = static_cast<uint64_t>((args.n + kMatMulTile - 1) / kMatMulTile * ((args.m + kMatMulTile - 1) / kMatMulTile) *
+                                  args.batch);
+  if (chunks > 1 && shape.x < 132) {
     args.split = 1;
     const uint64_t width = source == DType::F64 || source == DType::I64 ? 8 : 4;
     args.partial = list.scratch(static_cast<uint64_t>(chunks * args.batch * args.m * args.n) * width);
-    shape.z *= static_cast<uint64_t>(chunks);
+    shape.x *= static_cast<uint64_t>(chunks);
   }
   list.add(matmul_kernel(source), shape, args, kMatMulPointers);
   if (args.split == 0) return;

@@ -238,14 +238,18 @@ void reduce_pass(Take take, DType dtype, bool last_axis, ReduceArgs args, Launch
     shape.block_x = 32;
     shape.block_y = 32;
   }
-  shape.y = static_cast<uint64_t>(args.leaves);
-  list.add(reduce_kernel(take, dtype,
-                         warp        ? Team::Warp
-                         : last_axis ? Team::Block
-                                     : Team::Column),
-           shape, args, kReducePointers);
+  const Team team = warp ? Team::Warp : last_axis ? Team::Block : Team::Column;
+  leaf_passes(reduce_kernel(take, dtype, team), shape, args, list);
   if (args.leaves == 1) return;
   fold_pass(take, dtype, args, list);
+}
+
+void leaf_passes(const void* kernel, LaunchList::Shape shape, ReduceArgs args, LaunchList& list) {
+  constexpr int64_t kMax = 65'535;  // of a second axis of a grid
+  for (args.first_leaf = 0; args.first_leaf < args.leaves; args.first_leaf += kMax) {
+    shape.y = static_cast<uint64_t>(std::min(args.leaves - args.first_leaf, kMax));
+    list.add(kernel, shape, args, kReducePointers);
+  }
 }
 
 void fold_pass(Take take, DType dtype, const ReduceArgs& args, LaunchList& list) {

@@ -7,27 +7,24 @@
 namespace tape::cuda {
 namespace {
 
-constexpr int64_t kMaxRow = 512 * 65'536;   // elements of a row that one team reduces
-constexpr int64_t kMaxColumn = 64 * 1'024;  // rows of another axis
+constexpr uint64_t kMaxBlocks = (uint64_t{1} << 31) - 1;  // of a grid; teams go on to further rows
 
 struct Teams {
   Team team;
   LaunchList::Shape shape;
 };
 /// The team for `rows` rows of `size` elements.
-Teams teams_for(const Call& call, DType dtype, int64_t rows, int64_t size, int64_t inner) {
+Teams teams_for(const Call&, DType dtype, int64_t rows, int64_t size, int64_t inner) {
   Teams result{};
   if (inner > 1) {
-    if (size > kMaxColumn) no_kernel(call, " of so long an axis");
     result.team = Team::Column;
-    result.shape.x = static_cast<uint64_t>(rows * ((inner + 31) / 32));
+    result.shape.x = std::min(static_cast<uint64_t>(rows * ((inner + 31) / 32)), kMaxBlocks);
     result.shape.block_x = result.shape.block_y = 32;
     return result;
   }
-  if (size > kMaxRow) no_kernel(call, " of so long a row");
   const bool warp = size <= static_cast<int64_t>(32 * 16 / size_of(dtype));
   result.team = warp ? Team::Warp : Team::Block;
-  result.shape.x = static_cast<uint64_t>(warp ? (rows + kRowsOfBlock - 1) / kRowsOfBlock : rows);
+  result.shape.x = std::min(static_cast<uint64_t>(warp ? (rows + kRowsOfBlock - 1) / kRowsOfBlock : rows), kMaxBlocks);
   return result;
 }
 
@@ -338,7 +335,6 @@ void cross_entropy(const Call& call, LaunchList& list) {
     list.add(cross_entropy_kernel(op, source, teams.team), teams.shape, args, kCrossEntropyPointers);
   }
   if (!sums) return;
-  if (args.rows > kMaxRow) no_kernel(call, " of so many rows");
   LossSumArgs sum{};
   sum.dst = dst.pointer();
   sum.losses = args.losses;
@@ -381,9 +377,7 @@ void pair(const Call& call, LaunchList& list, bool gradient) {
   sum.parameter = args.delta;
   sum.empty = a.elements == 0 ? 1 : 0;
   if (sum.leaves > 1) sum.partial = list.scratch(static_cast<uint64_t>(sum.leaves) * size_of(compute_of(a.dtype)));
-  LaunchList::Shape shape;
-  shape.y = static_cast<uint64_t>(sum.leaves);
-  list.add(pair_sum_kernel(call.opcode(), a.dtype), shape, sum, kReducePointers);
+  leaf_passes(pair_sum_kernel(call.opcode(), a.dtype), {}, sum, list);
   if (sum.leaves > 1) fold_pass(Take::Sum, a.dtype, sum, list);
 }
 

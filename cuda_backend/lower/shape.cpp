@@ -3,6 +3,7 @@
 
 #include "cuda_backend/boundary.h"
 #include "cuda_backend/kernels/elementwise.h"
+#include "cuda_backend/kernels/scan.h"
 #include "cuda_backend/launch.h"
 #include "cuda_backend/lower/values.h"
 
@@ -122,9 +123,32 @@ void scan(const Call& call, LaunchList& list) {
     args.g = other.pointer();
     args.rest = list.scratch(static_cast<uint64_t>(src.elements) * size_of(compute_of(src.dtype)));
   }
-  const void* const kernel =
-      gradient ? cumprod_grad_kernel(src.dtype) : scan_kernel(call.opcode() == Opcode::CumProd, src.dtype);
-  list.add(kernel, LaunchList::over(static_cast<uint64_t>(args.outer * args.inner)), args, kScanPointers);
+  const int64_t lines = args.outer * args.inner;
+  const auto warps = [&](int64_t count) {
+    LaunchList::Shape each = LaunchList::over(static_cast<uint64_t>(count) * 64);  // twice as many half as large blocks
+    each.block_x = kScanThreads;
+    return each;
+  };
+  const bool product = call.opcode() == Opcode::CumProd;
+  const bool by_lines = args.size <= 32 || (lines >= 16'384 && (args.inner >= 32 || gradient));
+  if (by_lines) {
+    list.add(gradient ? cumprod_grad_kernel(src.dtype) : scan_kernel(product, src.dtype),
+             LaunchList::over(static_cast<uint64_t>(lines)), args, kScanPointers);
+    return;
+  }
+  if (gradient) {
+    LaunchList::Shape blocks;
+    blocks.x = static_cast<uint64_t>(std::min<int64_t>(lines, 132 * 16));
+    list.add(cumprod_grad_line_kernel(src.dtype), blocks, args, kScanPointers);
+    return;
+  }
+  args.chunks = (args.size + kScanChunk - 1) / kScanChunk;
+  if (args.chunks > 1) {
+    args.totals = list.scratch(static_cast<uint64_t>(lines * args.chunks) * 8);
+    list.add(scan_totals_kernel(product, src.dtype), warps(lines * args.chunks), args, kScanPointers);
+    list.add(scan_before_kernel(product, src.dtype), warps(lines), args, kScanPointers);
+  }
+  list.add(scan_chunks_kernel(product, src.dtype), warps(lines * args.chunks), args, kScanPointers);
 }
 
 }  // namespace

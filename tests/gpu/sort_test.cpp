@@ -59,11 +59,12 @@ HostArray indices(DType dtype, Shape shape, int64_t low, int64_t high, uint64_t 
 
 using Inputs = std::vector<std::pair<std::string, HostArray>>;
 
-/// Declares the inputs, plays `text` on both sides and compares the bytes of every persistent tensor.
+/// Declares the inputs (y is a state), plays `text` on both sides and compares the bytes of every persistent tensor.
 void agree(const std::string& declarations, const std::string& body, const Inputs& inputs) {
   std::string text;
   for (const auto& [name, array] : inputs)
-    text += ".input " + name + " " + std::string(name_of(array.dtype)) + array.shape.text() + "\n";
+    text += (name == "y" ? ".state " : ".input ") + name + " " + std::string(name_of(array.dtype)) +
+            array.shape.text() + "\n";
   text += declarations + "\n.tape main\n  " + body + "\n.end\n";
   SCOPED_TRACE(text);
   Diagnostics diagnostics;
@@ -148,6 +149,103 @@ TEST_F(GpuOrder, Permutations) {
   for (const char* const shape : {"[7]", "[3, 64]", "[2, 1000]", "[2, 5000]", "[140000]"})
     agree(".state r i64[2] = 11 0\n.output p i32" + std::string(shape) + "\n.output q i64" + shape,
           "RANDOM_PERMUTATION p, r\n  RANDOM_PERMUTATION q, r", {});
+}
+
+struct IndexCase {
+  Shape dst;
+  int axis;
+  int64_t count;
+  const char* bounds;
+};
+
+TEST_F(GpuOrder, WhatOnePlaceReceivesComesInOrder) {
+  const IndexCase cases[] = {{{5, 3}, 0, 20, "fault"},        {{7, 20}, 0, 500, "zero"},
+                             {{3, 300, 2}, 1, 1'000, "clip"}, {{2, 50, 40}, 1, 333, "zero"},
+                             {{11}, 0, 6'000, "clip"},        {{70'000, 16}, 0, 100, "fault"},
+                             {{2, 3}, 1, 33, "zero"},         {{1, 40, 65}, 1, 4'200, "fault"}};
+  uint64_t seed = 300;
+  for (const DType dtype : {DType::F32, DType::F64, DType::F16, DType::BF16, DType::I64, DType::I8, DType::U8})
+    for (const IndexCase& each : cases) {
+      Shape source = each.dst;
+      source[each.axis] = each.count;
+      const int64_t n = each.dst[each.axis], beyond = std::string(each.bounds) == "fault" ? 0 : 2;
+      const DType wide = seed % 2 == 0 ? DType::I64 : DType::I32;
+      const Inputs inputs = {{"y", drawn(dtype, each.dst, seed, false)},
+                             {"i", indices(wide, {each.count}, -beyond, n + beyond, seed + 1)},
+                             {"x", drawn(dtype, source, seed + 2, seed % 3 == 0)}};
+      seed += 3;
+      const std::string where = ", axis=" + std::to_string(each.axis) + ", oob=" + each.bounds;
+      agree("", "SCATTER_ADD y, i, x" + where, inputs);
+      agree("", "SCATTER y, i, x" + where, inputs);
+    }
+}
+
+TEST_F(GpuOrder, GradientsOfTakeAlong) {
+  const IndexCase cases[] = {{{5, 3}, 0, 20, "fault"},
+                             {{7, 20}, 0, 500, "zero"},
+                             {{3, 300, 2}, 1, 1'000, "clip"},
+                             {{11}, 0, 6'000, "clip"},
+                             {{9, 40}, 1, 64, "fault"}};
+  uint64_t seed = 500;
+  for (const DType dtype : {DType::F32, DType::F64, DType::F16, DType::BF16, DType::I32, DType::I16})
+    for (const IndexCase& each : cases) {
+      Shape source = each.dst;
+      source[each.axis] = each.count;
+      const int64_t n = each.dst[each.axis], beyond = std::string(each.bounds) == "fault" ? 0 : 2;
+      const DType wide = seed % 2 == 0 ? DType::I64 : DType::I32;
+      agree("", "TAKE_ALONG_GRAD y, i, x, axis=" + std::to_string(each.axis) + ", oob=" + each.bounds,
+            {{"y", drawn(dtype, each.dst, seed, false)},
+             {"i", indices(wide, source, -beyond, n + beyond, seed + 1)},
+             {"x", drawn(dtype, source, seed + 2, seed % 3 == 0)}});
+      seed += 3;
+    }
+}
+
+TEST_F(GpuOrder, AnIndexOutsideLeavesTheDestination) {
+  const std::string text =
+      ".state y f32[3, 2] = 1 2 3 4 5 6\n.input i i32[40]\n.input x f32[40, 2] ones\n"
+      ".tape main\n  SCATTER_ADD y, i, x, axis=0\n.end\n";
+  Diagnostics diagnostics;
+  const auto assembly = assemble(text, "<test>", {}, diagnostics);
+  const auto verified = assembly ? verify(assembly->module, diagnostics) : std::nullopt;
+  ASSERT_TRUE(verified) << diagnostics.text();
+  Machine card(open_backend("cuda"));
+  card.add(*verified);
+  HostArray idx = indices(DType::I32, {40}, 0, 3, 1);
+  const int32_t wrong = 3;
+  std::memcpy(idx.bytes.data() + 4 * 37, &wrong, 4);
+  card.load("i", idx);
+  EXPECT_THROW(card.run("main"), Fault);
+  const HostArray y = card.retrieve("y");
+  for (uint64_t i = 0; i < 6; ++i) EXPECT_EQ(element_as_f64(y.bytes, y.dtype, i), static_cast<double>(i + 1));
+}
+
+TEST_F(GpuOrder, RunningSumsAndProducts) {
+  struct Case {
+    Shape shape;
+    int axis;
+  };
+  const Case cases[] = {{{31}, 0}, {{33, 3}, 0}, {{2, 1'025}, 1}, {{3, 5'000, 2}, 1}, {{70'001}, 0}, {{4, 1'024}, 1}};
+  uint64_t seed = 700;
+  for (const DType dtype : kAll)
+    for (const Case& each : cases) {
+      const std::string back = seed % 2 == 0 ? ", reverse=1" : "";
+      const std::string type = std::string(name_of(dtype)) + each.shape.text(),
+                        axis = ", axis=" + std::to_string(each.axis);
+      const std::string wide = is_half(dtype) ? "f32" + each.shape.text() : type;
+      std::string text = ".output s " + wide + "\n.output p " + type;
+      std::string body =
+          "CUMSUM s, x" + axis + back + "\n  CUMPROD p, x" + axis + back + "\n  CUMSUM y, x" + axis + ", acc=1";
+      Inputs inputs = {{"x", drawn(dtype, each.shape, seed, seed % 3 == 0)},
+                       {"y", drawn(dtype, each.shape, seed + 2, false)}};
+      if (is_float(dtype)) {
+        text += "\n.output d " + type;
+        body += "\n  CUMPROD_GRAD d, x, g" + axis + back;
+        inputs.emplace_back("g", drawn(dtype, each.shape, seed + 1, false));
+      }
+      agree(text, body, inputs);
+      seed += 3;
+    }
 }
 
 }  // namespace
