@@ -72,7 +72,7 @@ class LaunchList {
     return shape;
   }
 
-  bool canonical = false;  // --order canonical: no library for MATMUL
+  bool canonical = false;  // --order canonical: no library for MATMUL, no tensor cores for convolutions
   std::vector<Launch> launches;
   std::vector<uint64_t> packed;  // packed arguments, each on a word
   struct Library {

@@ -179,40 +179,43 @@ struct ConvWork {
   }
 };
 
-/// The chunks below node `node` of level `top` of their tree, depth first.
+/// The chunks below node `node` of level `top` of their halving tree, depth first: tree.h in 32 bits, from an inner
+/// node.
 struct ConvNode {
-  HalvingTree tree;
-  int top;
-  int64_t node;
+  int count, top, node;
 
   __device__ ConvNode(int64_t chunks, int level, int64_t index)
-      : tree(chunks), top(level < tree.levels ? level : tree.levels), node(index) {}
-  [[nodiscard]] __device__ bool there() const { return node < tree.width(top); }
-  [[nodiscard]] __device__ int64_t codes() const { return int64_t{1} << top; }
-  [[nodiscard]] __device__ int64_t leaf(int64_t code) const {
-    int64_t j = node;
+      : count(static_cast<int>(chunks)), top(0), node(static_cast<int>(index)) {
+    while (top < level && (int64_t{1} << top) < chunks) ++top;
+  }
+  [[nodiscard]] __device__ int width(int level) const { return (count + (1 << level) - 1) >> level; }
+  [[nodiscard]] __device__ bool there() const { return node < width(top); }
+  [[nodiscard]] __device__ int codes() const { return 1 << top; }
+  /// The chunk of a code, -1 where its path leaves the tree.
+  [[nodiscard]] __device__ int leaf(int code) const {
+    int j = node;
     for (int level = top; level >= 1; --level) {
       if ((code >> (level - 1) & 1) == 0) continue;
-      j += tree.width(level);
-      if (j >= tree.width(level - 1)) return -1;
+      j += width(level);
+      if (j >= width(level - 1)) return -1;
     }
     return j;
   }
-  [[nodiscard]] __device__ int64_t after(int64_t code) const {
+  [[nodiscard]] __device__ int after(int code) const {
     do ++code;
     while (code < codes() && leaf(code) < 0);
     return code;
   }
   /// Whether the node of level - 1 on the path of a code, a left one, has a right neighbour.
-  [[nodiscard]] __device__ bool has_right(int64_t code, int level) const {
-    int64_t j = node;
+  [[nodiscard]] __device__ bool has_right(int code, int level) const {
+    int j = node;
     for (int above = top; above > level; --above)
-      if ((code >> (above - 1) & 1) != 0) j += tree.width(above);
-    return j + tree.width(level) < tree.width(level - 1);
+      if ((code >> (above - 1) & 1) != 0) j += width(above);
+    return j + width(level) < width(level - 1);
   }
   /// keep(level) stores the sum of a left neighbour, join(level) adds it in front.
   template <class Keep, class Join>
-  __device__ __forceinline__ void climb(int64_t code, const Keep& keep, const Join& join) const {
+  __device__ __forceinline__ void climb(int code, const Keep& keep, const Join& join) const {
     for (int level = 1; level <= top; ++level) {
       if ((code >> (level - 1) & 1) != 0) {
         join(level - 1);
@@ -278,8 +281,8 @@ struct ConvLoader {
   Shared& shared;
   const T* a;  // of the first row of this thread
   const T* b;
-  int64_t rows_left;  // below that row
-  ConvSpot own;       // of the only column of this thread
+  int rows_left;  // below that row, as far as the tile goes
+  ConvSpot own;   // of the only column of this thread
   T in_a[kOfA][kPer], in_b[kOfB][kPer];
 
   __device__ ConvLoader(const ConvArgs& args, Shared& memory, int64_t m0) : shared(memory) {
@@ -288,7 +291,7 @@ struct ConvLoader {
     const int64_t row = m0 + t / kConvStep;
     a = conv_a<T>(args) + p.a0 + row * p.a_row;
     b = conv_b<T>(args) + p.b0;
-    rows_left = p.m - row;
+    rows_left = static_cast<int>(p.m - row < TM ? p.m - row : TM);
     own = shared.column[t % TN].spot;
     if (!kAlongK) b += own.offset;
   }
@@ -344,18 +347,18 @@ struct ConvLoader {
   }
 
   /// The table of a chunk.
-  __device__ __forceinline__ void fill(const ConvArgs& args, int64_t chunk, ConvTable& table) const {
+  __device__ __forceinline__ void fill(const ConvArgs& args, int chunk, ConvTable& table) const {
     for (int i = static_cast<int>(threadIdx.x); i < kConvDepth; i += kThreads)
-      shared.problem.step(args, chunk * kConvDepth + i, table.b[i], table.a[i]);
+      shared.problem.step(args, int64_t{chunk} * kConvDepth + i, table.b[i], table.a[i]);
   }
 
   /// Goes over chunks: code `first`, then next(code) until it is `last`; chunk(code) says which, multiply(buffer) takes
   /// a tile, done(code) comes after each chunk.
   template <class Next, class Chunk, class Multiply, class Done>
-  __device__ __forceinline__ void walk(const ConvArgs& args, int64_t first, int64_t last, const Next& next,
-                                       const Chunk& chunk, const Multiply& multiply, const Done& done) {
+  __device__ __forceinline__ void walk(const ConvArgs& args, int first, int last, const Next& next, const Chunk& chunk,
+                                       const Multiply& multiply, const Done& done) {
     if (first >= last) return;
-    int64_t code = first, now = chunk(code);
+    int code = first, now = chunk(code);
     int table = 0, buffer = 0;
     fill(args, now, shared.table[0]);
     __syncthreads();
@@ -363,12 +366,12 @@ struct ConvLoader {
     put(0);
     __syncthreads();
     while (true) {
-      const int64_t following = next(code);
+      const int following = next(code);
       const bool more = following < last;
-      const int64_t left = shared.problem.k - now * kConvDepth;
+      const int64_t left = shared.problem.k - int64_t{now} * kConvDepth;
       int steps = left < kConvDepth ? static_cast<int>((left + kConvStep * kPer - 1) / (kConvStep * kPer)) : kSteps;
       if (more && steps < 2) steps = 2;  // the next table is written in the first step and read in the last
-      const int64_t after = more ? chunk(following) : 0;
+      const int after = more ? chunk(following) : 0;
       for (int step = 0; step < steps; ++step) {
         const bool ends = step + 1 == steps, loads = !ends || more;
         if (loads) load(shared.table[ends ? table ^ 1 : table], ends ? 0 : step + 1);

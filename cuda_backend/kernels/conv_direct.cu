@@ -171,16 +171,16 @@ __global__ void __launch_bounds__(256) conv_narrow(const __grid_constant__ ConvA
   const bool works = lane < lanes && node.there();
   C kept[kConvLevels];
   C value{};
-  for (int64_t code = 0; code < node.codes(); ++code) {
+  for (int code = 0; code < node.codes(); ++code) {
     __syncthreads();
     for (int i = t; i < lanes * kConvDepth; i += 256) {
       const int k = i % kConvDepth, of = i / kConvDepth;
       const ConvNode read(p.chunks(), static_cast<int>(args.top), node0 + of);
-      const int64_t chunk = read.there() ? read.leaf(code) : -1;
+      const int chunk = read.there() ? read.leaf(code) : -1;
       if (chunk < 0) continue;
       ConvSpot spot;
       int64_t at = 0;
-      p.step(args, chunk * kConvDepth + k, spot, at);
+      p.step(args, int64_t{chunk} * kConvDepth + k, spot, at);
       C* const to = row + of * (m + n) * kConvPitch + k;
       for (int r = 0; r < m; ++r) to[r * kConvPitch] = at >= 0 ? load(a[r * p.a_row + at]) : static_cast<C>(-0.0);
       for (int r = 0; r < n; ++r)
@@ -200,7 +200,8 @@ __global__ void __launch_bounds__(256) conv_narrow(const __grid_constant__ ConvA
     node.climb(
         code, [&](int level) { kept[level] = value; }, [&](int level) { value = kept[level] + value; });
   }
-  if (works) static_cast<C*>(args.partial)[node.node * static_cast<int64_t>(args.elements) + p.dst0 + own] = value;
+  if (works)
+    static_cast<C*>(args.partial)[int64_t{node.node} * static_cast<int64_t>(args.elements) + p.dst0 + own] = value;
 }
 
 // ---- the parts of k ----
@@ -239,7 +240,7 @@ __global__ void __launch_bounds__(256) conv_fold(const __grid_constant__ ConvArg
   if (there && node.there()) {
     const C* const partial = static_cast<const C*>(args.partial) + e;
     C kept[32];
-    for (int64_t code = 0; code < node.codes(); ++code) {
+    for (int code = 0; code < node.codes(); ++code) {
       const int64_t j = node.leaf(code);
       if (j < 0) continue;
       value = partial[j * static_cast<int64_t>(args.elements)];

@@ -103,8 +103,9 @@ __global__ void __launch_bounds__(TM > 64 ? 256 : 128) conv_tensor_product(const
   const ConvWork work = ConvWork::of(args, blockIdx.x);
   if (!conv_begin(args, work, TM, TN, shared)) return;
   const ConvProblem& p = shared.problem;
-  const int64_t first = work.node * args.per;
-  const int64_t last = first + args.per < p.chunks() ? first + args.per : p.chunks();
+  const int64_t chunks = p.chunks(), begin = work.node * args.per;
+  const int first = static_cast<int>(begin),
+            last = static_cast<int>(begin + args.per < chunks ? begin + args.per : chunks);
   if (first >= last && work.node != 0) return;
 
   const int warp = static_cast<int>(threadIdx.x / 32u), lane = static_cast<int>(threadIdx.x & 31u);
@@ -114,8 +115,8 @@ __global__ void __launch_bounds__(TM > 64 ? 256 : 128) conv_tensor_product(const
   for (int i = 0; i < kM * kN * 4; ++i) acc[i / (kN * 4)][i / 4 % kN][i % 4] = 0;
   Loader loader(args, shared, work.tile_m * TM);
   loader.walk(
-      args, first, last, [](int64_t code) { return code + 1; }, [](int64_t code) { return code; },
-      [&](int buffer) { step_of_warp<T, kM, kN>(shared.a[buffer], shared.b[buffer], m0, n0, acc); }, [](int64_t) {});
+      args, first, last, [](int code) { return code + 1; }, [](int code) { return code; },
+      [&](int buffer) { step_of_warp<T, kM, kN>(shared.a[buffer], shared.b[buffer], m0, n0, acc); }, [](int) {});
 
   const ConvStore<T> finish{args};
   float* const partial = static_cast<float*>(args.partial) + work.node * static_cast<int64_t>(args.elements);

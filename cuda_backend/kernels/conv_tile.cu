@@ -12,8 +12,14 @@ struct Element {
   static __device__ __forceinline__ Word word(const T (&x)[1]) { return static_cast<Word>(x[0]); }
 };
 
+/// Blocks that a processor should have room for, which limits the registers of a thread.
+constexpr int resident(int tile_m, int outputs) {
+  return outputs < 64 ? 1 : tile_m == 128 ? 2 : 3;
+}
+
 template <class T, int TM, int TN, int RM, int RN, bool kAlongK>
-__global__ void __launch_bounds__((TM / RM) * (TN / RN)) conv_tile_product(const __grid_constant__ ConvArgs args) {
+__global__ void __launch_bounds__((TM / RM) * (TN / RN), resident(TM, RM* RN))
+    conv_tile_product(const __grid_constant__ ConvArgs args) {
   TAPE_KERNEL_BEGIN(args);
   using C = ComputeType<T>;
   constexpr int kThreads = (TM / RM) * (TN / RN);
@@ -56,9 +62,9 @@ __global__ void __launch_bounds__((TM / RM) * (TN / RN)) conv_tile_product(const
     C kept[kConvLevels][RM * RN];
     Loader loader(args, shared, work.tile_m * TM);
     loader.walk(
-        args, 0, node.codes(), [&](int64_t code) { return node.after(code); },
-        [&](int64_t code) { return node.leaf(code); }, multiply,
-        [&](int64_t code) {
+        args, 0, node.codes(), [&](int code) { return node.after(code); }, [&](int code) { return node.leaf(code); },
+        multiply,
+        [&](int code) {
           node.climb(
               code,
               [&](int level) {

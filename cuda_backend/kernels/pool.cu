@@ -5,6 +5,17 @@
 namespace tape::cuda {
 namespace {
 
+/// Element i of planes of `rows` by `columns`.
+struct Place {
+  int64_t plane, row, column;
+  __device__ Place(int64_t i, int64_t rows, int64_t columns) {
+    const int64_t line = i / columns;
+    column = i - line * columns;
+    plane = line / rows;
+    row = line - plane * rows;
+  }
+};
+
 template <class Acc>
 struct Largest {
   Acc value;
@@ -37,8 +48,9 @@ __global__ void max_pool(const __grid_constant__ PoolArgs args) {
   const int64_t windows = args.h.windows * args.w.windows;
   for (uint64_t e = first_element(); e < static_cast<uint64_t>(args.planes * windows); e += element_step()) {
     const auto i = static_cast<int64_t>(e);
-    const T* const plane = static_cast<const T*>(args.src) + i / windows * args.h.image * args.w.image;
-    const auto best = largest_of(args, plane, i / args.w.windows % args.h.windows, i % args.w.windows);
+    const Place at(i, args.h.windows, args.w.windows);
+    const auto best =
+        largest_of(args, static_cast<const T*>(args.src) + at.plane * args.h.image * args.w.image, at.row, at.column);
     static_cast<T*>(args.dst)[i] = static_cast<T>(best.value);
     if (args.index == nullptr) continue;
     if (args.wide_index != 0)
@@ -66,13 +78,14 @@ __global__ void max_pool_grad(const __grid_constant__ PoolArgs args) {
   const int64_t image = args.h.image * args.w.image, windows = args.h.windows * args.w.windows;
   for (uint64_t e = first_element(); e < static_cast<uint64_t>(args.planes * image); e += element_step()) {
     const auto i = static_cast<int64_t>(e);
-    const int64_t plane = i / image, own = i % image;
-    const T* const src = static_cast<const T*>(args.src) + plane * image;
-    const Reach rows(args.h, own / args.w.image), columns(args.w, own % args.w.image);
+    const Place at(i, args.h.image, args.w.image);
+    const int64_t own = i - at.plane * image;
+    const T* const src = static_cast<const T*>(args.src) + at.plane * image;
+    const Reach rows(args.h, at.row), columns(args.w, at.column);
     Acc sum{};
     for (int64_t oh = rows.begin; oh < rows.end; ++oh)
       for (int64_t ow = columns.begin; ow < columns.end; ++ow) {
-        const int64_t window = plane * windows + oh * args.w.windows + ow;
+        const int64_t window = at.plane * windows + oh * args.w.windows + ow;
         const int64_t position = args.index != nullptr ? load_index(args.index, window, args.wide_index != 0)
                                                        : largest_of(args, src, oh, ow).position;
         if (position == own) sum += load(static_cast<const T*>(args.g)[window]);
@@ -98,8 +111,8 @@ __global__ void avg_pool(const __grid_constant__ PoolArgs args) {
   const int64_t windows = args.h.windows * args.w.windows;
   for (uint64_t e = first_element(); e < static_cast<uint64_t>(args.planes * windows); e += element_step()) {
     const auto i = static_cast<int64_t>(e);
-    const T* const plane = static_cast<const T*>(args.src) + i / windows * args.h.image * args.w.image;
-    const int64_t oh = i / args.w.windows % args.h.windows, ow = i % args.w.windows;
+    const auto [map, oh, ow] = Place(i, args.h.windows, args.w.windows);
+    const T* const plane = static_cast<const T*>(args.src) + map * args.h.image * args.w.image;
     Acc sum{};
     for (int64_t kh = 0; kh < args.h.kernel; ++kh) {
       const int64_t y = oh * args.h.stride + kh - args.h.low;
@@ -120,8 +133,9 @@ __global__ void avg_pool_grad(const __grid_constant__ PoolArgs args) {
   const int64_t image = args.h.image * args.w.image, windows = args.h.windows * args.w.windows;
   for (uint64_t e = first_element(); e < static_cast<uint64_t>(args.planes * image); e += element_step()) {
     const auto i = static_cast<int64_t>(e);
-    const T* const g = static_cast<const T*>(args.src) + i / image * windows;
-    const Reach rows(args.h, i % image / args.w.image), columns(args.w, i % args.w.image);
+    const Place at(i, args.h.image, args.w.image);
+    const T* const g = static_cast<const T*>(args.src) + at.plane * windows;
+    const Reach rows(args.h, at.row), columns(args.w, at.column);
     Acc sum{};
     for (int64_t oh = rows.begin; oh < rows.end; ++oh)
       for (int64_t ow = columns.begin; ow < columns.end; ++ow)
@@ -136,7 +150,7 @@ __global__ void upsample(const __grid_constant__ UpsampleArgs args) {
   const int64_t wide = args.width * args.right;
   for (uint64_t e = first_element(); e < args.elements; e += element_step()) {
     const auto i = static_cast<int64_t>(e);
-    const int64_t row = i / wide / args.down, column = i % wide / args.right;
+    const int64_t line = i / wide, row = line / args.down, column = (i - line * wide) / args.right;
     static_cast<T*>(args.dst)[i] = static_cast<const T*>(args.src)[row * args.width + column];
   }
 }
@@ -147,7 +161,7 @@ __global__ void upsample_grad(const __grid_constant__ UpsampleArgs args) {
   using Acc = ComputeType<T>;
   for (uint64_t e = first_element(); e < args.elements; e += element_step()) {
     const auto i = static_cast<int64_t>(e);
-    const int64_t row = i / args.width, column = i % args.width;
+    const int64_t row = i / args.width, column = i - row * args.width;
     Acc sum{};
     for (int64_t y = 0; y < args.down; ++y)
       for (int64_t x = 0; x < args.right; ++x)

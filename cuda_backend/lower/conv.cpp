@@ -1,6 +1,6 @@
 // Convolutions: which kernel plays them, and how k is divided among blocks. Tensor cores (f16, bf16, math=tf32) take
 // products from kTensorWork multiplications on whose sides all reach a tile of theirs; everything else, and all of f32
-// and f64, is in canonical order. math=tf32x3 gives the f32 result.
+// and f64, is in canonical order; so is everything with --order canonical. math=tf32x3 gives the f32 result.
 #include "cuda_backend/kernels/conv.h"
 
 #include <algorithm>
@@ -163,12 +163,13 @@ void conv(const Call& call, LaunchList& list, const Sides& sides, int bias) {
   const DType dtype = call.operand(1).dtype;
   const Product p = product_of(args);
   const bool small = is_small(args.h) && is_small(args.w);
-  const bool tensor = (is_half(dtype) || (dtype == DType::F32 && call.command.attr_int("math") == 1)) &&
+  const bool tensor = !list.canonical &&
+                      (is_half(dtype) || (dtype == DType::F32 && call.command.attr_int("math") == 1)) &&
                       std::min({p.m, p.n, p.k}) >= kTensorSide &&
                       static_cast<double>(p.m) * static_cast<double>(p.n) * static_cast<double>(p.k) *
                               static_cast<double>(args.groups * p.phases) >=
                           static_cast<double>(kTensorWork);
-  if (small) {
+  if (small && p.k / kConvDepth < int64_t{1} << 30) {
     if (tensor && tiles(args, p, dtype, true, list)) return;
     args.per = 0;
     if (narrow(args, p, dtype, list)) return;

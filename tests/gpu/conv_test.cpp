@@ -7,10 +7,7 @@
 #include <cstring>
 #include <random>
 
-#include "assembler/assembler.h"
-#include "embed/backends.h"
-#include "vm/compare.h"
-#include "vm/machine.h"
+#include "tests/gpu/sides.h"
 
 namespace tape {
 namespace {
@@ -115,7 +112,7 @@ class Player {
   }
 
   /// y after the command, in the dtype that the backend stores.
-  [[nodiscard]] HostArray operator()(const char* backend) const {
+  [[nodiscard]] HostArray operator()(const char* backend, bool canonical = false) const {
     Diagnostics diagnostics;
     const std::optional<Assembly> assembly = assemble(text_, "<text>", {}, diagnostics);
     const std::optional<VerifiedModule> verified =
@@ -123,7 +120,7 @@ class Player {
     EXPECT_TRUE(verified) << text_ << diagnostics.text();
     if (!verified) return {};
     BackendOptions options;
-    options.canonical_order = backend == std::string_view("cpu");
+    options.canonical_order = canonical || backend == std::string_view("cpu");
     Machine machine(open_backend(backend, options));
     machine.add(*verified);
     const char* const names[] = {"y", "a", "b", "c"};
@@ -139,12 +136,6 @@ class Player {
   std::string text_;
   std::array<HostArray, 4> arrays_;
 };
-
-bool usable() {
-  for (const DeviceReport& device : list_devices())
-    if (device.backend == "cuda" && !device.usable) return false;
-  return true;
-}
 
 void expect_canonical(const Case& c, const Play& play) {
   const Player player(c, play);
@@ -187,7 +178,7 @@ std::vector<Case> directed() {
 }
 
 TEST(GpuConv, CanonicalOrderToTheBit) {
-  if (!usable()) GTEST_SKIP() << "no card";
+  SKIP_WITHOUT_CARD();
   bool variant = false;
   for (const Case& c : directed())
     for (const DType dtype : {DType::F32, DType::F64, DType::F16, DType::BF16})
@@ -195,7 +186,7 @@ TEST(GpuConv, CanonicalOrderToTheBit) {
 }
 
 TEST(GpuConv, RandomGeometriesToTheBit) {
-  if (!usable()) GTEST_SKIP() << "no card";
+  SKIP_WITHOUT_CARD();
   std::mt19937 random(20'261'130);
   const auto in = [&](int64_t low, int64_t high) {
     return low + static_cast<int64_t>(random() % static_cast<uint32_t>(high - low + 1));
@@ -218,7 +209,7 @@ TEST(GpuConv, RandomGeometriesToTheBit) {
 }
 
 TEST(GpuConv, HalvesIntoF32) {
-  if (!usable()) GTEST_SKIP() << "no card";
+  SKIP_WITHOUT_CARD();
   for (const Case& c : {directed()[1], directed()[6], directed()[9]})
     for (const Row row : {Row::Forward, Row::Transpose})
       for (const DType dtype : {DType::F16, DType::BF16})
@@ -228,28 +219,14 @@ TEST(GpuConv, HalvesIntoF32) {
 /// An infinity or NaN behind the last element of k, or outside the image, must not reach a sum; in a weight it meets
 /// the zeros of the padding.
 TEST(GpuConv, InfinitiesAsTheCpu) {
-  if (!usable()) GTEST_SKIP() << "no card";
+  SKIP_WITHOUT_CARD();
   const std::string text =
       ".input x f32[1, 1, 2, 2] = inf 1 2 3\n.input w f32[2, 1, 2, 2] = 1 2 3 inf -0 -0 -0 -0\n.output y f32[1, 2, 3, "
       "3]\n"
       ".output d f32[1, 1, 4, 4]\n.output v f32[1, 2, 3, 3]\n.tape main\n  CONV2D y, x, w, pad=1\n"
       "  CONV2D_INPUT_GRAD d, w, y\n  CONV2D v, d, w\n.end\n";
-  Diagnostics diagnostics;
-  const auto assembly = assemble(text, "<text>", {}, diagnostics);
-  ASSERT_TRUE(assembly) << diagnostics.text();
-  const auto verified = verify(assembly->module, diagnostics);
-  ASSERT_TRUE(verified) << diagnostics.text();
-  BackendOptions canonical;
-  canonical.canonical_order = true;
-  Machine cpu(open_backend("cpu", canonical)), card(open_backend("cuda"));
-  for (Machine* machine : {&cpu, &card}) {
-    machine->add(*verified);
-    machine->run("main");
-  }
-  for (const char* name : {"y", "d", "v"}) {
-    const Comparison same = compare_exact(cpu.retrieve(name), card.retrieve(name));
-    EXPECT_TRUE(same.equal()) << name << ": " << same.text;
-  }
+  test::Sides sides(test::module_of(text));
+  EXPECT_EQ(sides.run(), "");
 }
 
 double value_at(const HostArray& array, size_t i) {
@@ -281,7 +258,7 @@ void expect_tensor(const Case& c, const Play& play, int64_t k) {
 }
 
 TEST(GpuConv, TensorCoresWithinTheirBound) {
-  if (!usable()) GTEST_SKIP() << "no card";
+  SKIP_WITHOUT_CARD();
   const Case cases[] = {
       {2, 1, 32, 64, {21, 20}, {3, 3}, {1, 1}, {1, 1}, {1, 1}},
       {3, 2, 24, 40, {19, 23}, {3, 3}, {2, 1}, {0, 2}, {1, 1}, {1, 2}},
@@ -305,8 +282,16 @@ TEST(GpuConv, TensorCoresWithinTheirBound) {
     }
 }
 
+TEST(GpuConv, CanonicalOrderOnRequest) {
+  SKIP_WITHOUT_CARD();
+  const Player player({2, 1, 32, 64, {21, 20}, {3, 3}, {1, 1}, {1, 1}, {1, 1}},
+                      {Row::Forward, DType::BF16, DType::F32, true, false, ""});
+  const Comparison same = compare_exact(player("cpu"), player("cuda", true));
+  EXPECT_TRUE(same.equal()) << same.text;
+}
+
 TEST(GpuConv, StrictF32OfSizeStaysCanonical) {
-  if (!usable()) GTEST_SKIP() << "no card";
+  SKIP_WITHOUT_CARD();
   for (const Row row : kRows)
     for (const char* math : {"", ", math=tf32x3"})
       expect_canonical({2, 1, 32, 66, {21, 20}, {3, 3}, {1, 1}, {1, 1}, {1, 1}},
