@@ -135,7 +135,7 @@ template <class T>
 __global__ void segment_rows(const __grid_constant__ SegmentArgs args) {
   TAPE_KERNEL_BEGIN(args);
   using C = ComputeType<T>;
-  constexpr int kAhead = 8;  // loads in flight
+  constexpr int kAhead = 16;  // loads in flight
   const int lane = static_cast<int>(threadIdx.x & 31u);
   const int64_t windows = (args.count + 31) / 32, groups = (args.inner + 31) / 32;
   const auto units = static_cast<uint64_t>(args.outer * windows * groups);

@@ -114,17 +114,18 @@ __global__ void __launch_bounds__(kTeam == Team::Column ? 1024 : 256) reduce(con
   using Rule = typename RuleOf<kTake, T>::type;
   using Acc = typename Rule::Acc;
   constexpr int V = 16 / static_cast<int>(sizeof(T));
+  const int64_t block = args.first_block + blockIdx.x;
   int64_t outer = 0, column = 0;
   bool valid = true;
   if constexpr (kTeam == Team::Warp) {
-    outer = static_cast<int64_t>(blockIdx.x) * kRowsOfBlock + threadIdx.x / 32;
+    outer = block * kRowsOfBlock + threadIdx.x / 32;
     if (outer >= args.outer) return;
   } else if constexpr (kTeam == Team::Block) {
-    outer = blockIdx.x;
+    outer = block;
   } else {
     const int64_t across = (args.inner + kColumns - 1) / kColumns;
-    outer = blockIdx.x / across;
-    column = blockIdx.x % across * kColumns + threadIdx.x;
+    outer = block / across;
+    column = block % across * kColumns + threadIdx.x;
     valid = column < args.inner;
     if (!valid) column = args.inner - 1;
   }
@@ -168,7 +169,7 @@ template <class Rule>
 __global__ void __launch_bounds__(256) fold(const __grid_constant__ ReduceArgs args) {
   TAPE_KERNEL_BEGIN(args);
   using Acc = typename Rule::Acc;
-  const int64_t output = blockIdx.x;
+  const int64_t output = args.first_block + blockIdx.x;
   Acc* const values = static_cast<Acc*>(args.partial) + output * args.leaves;
   int64_t n = args.leaves;
   while (n > 1) {

@@ -24,6 +24,7 @@ struct ReduceArgs {
   int64_t outer, size, inner;
   int64_t leaves;        // 1: a team does the whole row; else first_leaf + blockIdx.y is the leaf
   int64_t first_leaf;    // a grid has 65,535
+  int64_t first_block;   // and 2^31 - 1 the other way: rows and columns are those of first_block + blockIdx.x
   int64_t kept_size[8];  // how outer indexes aux: runs from the outermost
   int64_t kept_stride[8];
   int32_t kept;

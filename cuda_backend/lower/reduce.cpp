@@ -239,23 +239,29 @@ void reduce_pass(Take take, DType dtype, bool last_axis, ReduceArgs args, Launch
     shape.block_y = 32;
   }
   const Team team = warp ? Team::Warp : last_axis ? Team::Block : Team::Column;
+  shape.y = static_cast<uint64_t>(args.leaves);
   leaf_passes(reduce_kernel(take, dtype, team), shape, args, list);
   if (args.leaves == 1) return;
   fold_pass(take, dtype, args, list);
 }
 
 void leaf_passes(const void* kernel, LaunchList::Shape shape, ReduceArgs args, LaunchList& list) {
-  constexpr int64_t kMax = 65'535;  // of a second axis of a grid
-  for (args.first_leaf = 0; args.first_leaf < args.leaves; args.first_leaf += kMax) {
-    shape.y = static_cast<uint64_t>(std::min(args.leaves - args.first_leaf, kMax));
-    list.add(kernel, shape, args, kReducePointers);
-  }
+  constexpr uint64_t kMaxX = (uint64_t{1} << 31) - 1, kMaxY = 65'535;  // of a grid
+  const uint64_t blocks = shape.x, leaves = shape.y;
+  for (uint64_t block = 0; block < blocks; block += kMaxX)
+    for (uint64_t leaf = 0; leaf < leaves; leaf += kMaxY) {
+      args.first_block = static_cast<int64_t>(block);
+      args.first_leaf = static_cast<int64_t>(leaf);
+      shape.x = std::min(blocks - block, kMaxX);
+      shape.y = std::min(leaves - leaf, kMaxY);
+      list.add(kernel, shape, args, kReducePointers);
+    }
 }
 
 void fold_pass(Take take, DType dtype, const ReduceArgs& args, LaunchList& list) {
   LaunchList::Shape folds;
   folds.x = static_cast<uint64_t>(args.outer * args.inner);
-  list.add(fold_kernel(take, compute_of(dtype)), folds, args, kReducePointers);
+  leaf_passes(fold_kernel(take, compute_of(dtype)), folds, args, list);
 }
 
 void reduce_axes(const Call& call, LaunchList& list, const tape::Shape& shape, std::span<const int64_t> axes,

@@ -8,7 +8,7 @@ namespace tape::cuda {
 
 /// One pass of dtype `dtype`; args has all but leaves and partial. `last_axis`: lanes and slots, else rows.
 void reduce_pass(Take take, DType dtype, bool last_axis, ReduceArgs args, LaunchList& list);
-/// One or more launches of a kernel whose blocks are (row, leaf).
+/// As many launches as grids need of a kernel whose blocks are (row, leaf).
 void leaf_passes(const void* kernel, LaunchList::Shape shape, ReduceArgs args, LaunchList& list);
 /// Combines args.leaves values of every output.
 void fold_pass(Take take, DType dtype, const ReduceArgs& args, LaunchList& list);

@@ -377,7 +377,9 @@ void pair(const Call& call, LaunchList& list, bool gradient) {
   sum.parameter = args.delta;
   sum.empty = a.elements == 0 ? 1 : 0;
   if (sum.leaves > 1) sum.partial = list.scratch(static_cast<uint64_t>(sum.leaves) * size_of(compute_of(a.dtype)));
-  leaf_passes(pair_sum_kernel(call.opcode(), a.dtype), {}, sum, list);
+  LaunchList::Shape shape;
+  shape.y = static_cast<uint64_t>(sum.leaves);
+  leaf_passes(pair_sum_kernel(call.opcode(), a.dtype), shape, sum, list);
   if (sum.leaves > 1) fold_pass(Take::Sum, a.dtype, sum, list);
 }
 

@@ -135,7 +135,7 @@ void permutation(const Call& call, LaunchList& list) {
   const uint64_t drawn = (args.elements + 3) / 4;
   list.add(permutation_words_kernel(), LaunchList::over(drawn), args, kPermutationPointers);
   AdvanceArgs advance{};
-  advance.counter = reinterpret_cast<void*>(rng.address + 8);
+  advance.counter = rng.pointer<int64_t>() + 1;
   advance.by = static_cast<int64_t>(drawn);
   advance.wide = 1;
   LaunchList::Shape one;

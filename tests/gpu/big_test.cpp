@@ -223,7 +223,8 @@ TEST(GpuBig, Random) {
           "  RANDOM_UNIFORM y, r, shape=[{all}], dtype=f16\n  RANDOM_UNIFORM own, q\n" + cuts("y", all()));
   big.run();
   EXPECT_EQ(big.values("w1"), big.values("own"));
-  EXPECT_EQ(big.values("r"), (std::vector<double>{5, static_cast<double>(all() / 4)}));
+  const int64_t blocks = all() / 4;
+  EXPECT_EQ(big.values("r"), (std::vector<double>{5, static_cast<double>(blocks)}));
 }
 TEST(GpuBig, MatMulOfManyRows) {
   flat_case("i8",
