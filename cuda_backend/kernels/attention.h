@@ -51,6 +51,8 @@ struct AttentionTiles {
 };
 [[nodiscard]] AttentionTiles attention_tiles(int64_t depth, int64_t width);
 [[nodiscard]] const void* attention_mma_kernel(DType dtype, int64_t depth, int64_t width);
+/// dk and dv by 64 keys, or dq by 64 queries; 128 threads. Both head sizes multiples of 8 from 16 to 128.
+[[nodiscard]] const void* attention_grad_mma_kernel(bool keys, DType dtype, int64_t depth, int64_t width);
 /// A warp a row.
 [[nodiscard]] const void* attention_delta_kernel(DType dtype);
 /// 64 queries a block in x, columns of dq in y.

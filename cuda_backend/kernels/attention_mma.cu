@@ -8,14 +8,6 @@
 namespace tape::cuda {
 namespace {
 
-/// f(step) for every step below `wanted`, unrolled over kSteps; kAll: wanted is kSteps.
-template <int kSteps, bool kAll, class F>
-__device__ __forceinline__ void for_steps(int wanted, const F& f) {
-#pragma unroll
-  for (int i = 0; i < kSteps; ++i)
-    if (kAll || i < wanted) f(i);
-}
-
 __device__ __forceinline__ float quad_max(float x) {
   const int lane = static_cast<int>(threadIdx.x & 31u);
   x = ::fmaxf(x, from_lane(x, lane ^ 1));
@@ -25,17 +17,6 @@ __device__ __forceinline__ float quad_sum(float x) {
   const int lane = static_cast<int>(threadIdx.x & 31u);
   x = x + from_lane(x, lane ^ 1);
   return x + from_lane(x, lane ^ 2);
-}
-
-/// Whether a tile of kRows x kHead halves has an infinity or NaN; every thread of the block asks.
-template <class T, int kRows, int kHead>
-__device__ __forceinline__ bool any_special(const uint4* tile) {
-  constexpr uint32_t kExponent = std::is_same_v<T, Half> ? 0x7C00u : 0x7F80u;
-  bool found = false;
-  for (uint32_t i = threadIdx.x; i < kRows * kHead / 8; i += blockDim.x)
-    for (const uint32_t word : {tile[i].x, tile[i].y, tile[i].z, tile[i].w})
-      found = found || (word & kExponent) == kExponent || (word >> 16 & kExponent) == kExponent;
-  return __syncthreads_or(found ? 1 : 0) != 0;
 }
 
 template <class T, int kHead, int kWarps, int kM, int kKeys, bool kAll>
@@ -157,10 +138,7 @@ __global__ void __launch_bounds__(kWarps * 32) attention_mma(const __grid_consta
       for (int j = 0; j < kKeys / 16; ++j) {
         uint32_t left[kM][4];
 #pragma unroll
-        for (int m = 0; m < kM; ++m)
-#pragma unroll
-          for (int i = 0; i < 4; ++i)
-            left[m][i] = pack<T>(score[m][2 * j + i / 2][i % 2 * 2], score[m][2 * j + i / 2][i % 2 * 2 + 1]);
+        for (int m = 0; m < kM; ++m) left_of_sums<T>(left[m], score[m][2 * j], score[m][2 * j + 1]);
         for_steps<kSteps, kAll>(width_steps, [&](int step) {
           uint32_t right[4];
           values.right_of_columns(right, 16 * j, step);
@@ -185,6 +163,7 @@ __global__ void __launch_bounds__(kWarps * 32) attention_mma(const __grid_consta
               pack<T>(score[m][j][2 * h], score[m][j][2 * h + 1]);
       sync_warp();
       const int longest = limit[m][0] > limit[m][1] ? limit[m][0] : limit[m][1];
+#pragma unroll 1
       for (int at = 0; at < longest; ++at) {
         T weight[2];
         weight[0].bits = weights[(lane / 4) * kKeys + at];

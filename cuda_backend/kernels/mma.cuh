@@ -30,13 +30,11 @@ __device__ __forceinline__ void load_transposed(uint32_t (&to)[4], const void* r
 template <class T>
 __device__ __forceinline__ void multiply(float (&sums)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
   if constexpr (std::is_same_v<T, Half>)
-    asm(
-        "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
         : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
   else
-    asm(
-        "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
         : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
@@ -136,6 +134,23 @@ uint32_t pack(float low, float high) {
 
 #endif
 
+/// f(step) for every step below `wanted`, unrolled over kSteps; kAll: wanted is kSteps.
+template <int kSteps, bool kAll, class F>
+__device__ __forceinline__ void for_steps(int wanted, const F& f) {
+#pragma unroll
+  for (int i = 0; i < kSteps; ++i)
+    if (kAll || i < wanted) f(i);
+}
+
+/// Two neighbouring fragments of sums, 16 x 16, as a left factor of halves.
+template <class T>
+__device__ __forceinline__ void left_of_sums(uint32_t (&to)[4], const float (&low)[4], const float (&high)[4]) {
+  to[0] = pack<T>(low[0], low[1]);
+  to[1] = pack<T>(low[2], low[3]);
+  to[2] = pack<T>(high[0], high[1]);
+  to[3] = pack<T>(high[2], high[3]);
+}
+
 /// A tile of rows of kHead halves in shared memory, as chunks of 16 bytes. The eight chunks of a group change places
 /// with the row, so that eight rows of one column of chunks lie in eight different groups of banks.
 template <int kHead>
@@ -178,5 +193,16 @@ struct HalfTile {
     return reinterpret_cast<const uint16_t*>(at(row, column / 8))[column % 8];
   }
 };
+
+/// Whether a tile of kRows x kHead halves has an infinity or NaN; every thread of the block asks.
+template <class T, int kRows, int kHead>
+__device__ __forceinline__ bool any_special(const uint4* tile) {
+  constexpr uint32_t kExponent = std::is_same_v<T, Half> ? 0x7C00u : 0x7F80u;
+  bool found = false;
+  for (uint32_t i = threadIdx.x; i < kRows * kHead / 8; i += blockDim.x)
+    for (const uint32_t word : {tile[i].x, tile[i].y, tile[i].z, tile[i].w})
+      found = found || (word & kExponent) == kExponent || (word >> 16 & kExponent) == kExponent;
+  return __syncthreads_or(found ? 1 : 0) != 0;
+}
 
 }  // namespace tape::cuda

@@ -89,14 +89,14 @@ LaunchList::Shape by_queries(const AttentionArgs& args, DType dtype, int64_t col
   return shape;
 }
 
-bool on_tensor_cores(const AttentionArgs& args, DType dtype) {
-  const auto fits = [](int64_t size) { return size % 8 == 0 && size >= 16 && size <= 256; };
+bool on_tensor_cores(const AttentionArgs& args, DType dtype, int64_t largest) {
+  const auto fits = [&](int64_t size) { return size % 8 == 0 && size >= 16 && size <= largest; };
   return is_half(dtype) && fits(args.depth) && fits(args.width);
 }
 
 /// y and lse, or only lse.
 void forward(const AttentionArgs& args, DType dtype, LaunchList& list) {
-  if (!on_tensor_cores(args, dtype)) {
+  if (!on_tensor_cores(args, dtype, 256)) {
     const int64_t columns = args.y != nullptr ? args.width : 0;
     list.add(attention_kernel(dtype), by_queries(args, dtype, columns), args, kAttentionPointers);
     return;
@@ -138,17 +138,28 @@ void attention_grad(const Call& call, LaunchList& list) {
     args.g = call.operand(7).pointer();
     list.add(attention_delta_kernel(q.dtype), LaunchList::over(static_cast<uint64_t>(rows) * 32), args,
              kAttentionPointers);
-    args.dq = call.operand(0).pointer();
-    if (q.elements != 0)
-      list.add(attention_dq_kernel(q.dtype), by_queries(args, q.dtype, args.depth), args, kAttentionPointers);
   }
+  args.dq = call.operand(0).pointer();
   args.dk = call.operand(1).pointer();
   args.dv = call.operand(2).pointer();
+  const bool tensor = on_tensor_cores(args, q.dtype, 128);
+  const auto kernel = [&](bool keys) {
+    if (tensor) return attention_grad_mma_kernel(keys, q.dtype, args.depth, args.width);
+    return keys ? attention_dkv_kernel(q.dtype) : attention_dq_kernel(q.dtype);
+  };
+  const auto add = [&](bool keys, LaunchList::Shape shape) {
+    if (tensor) {
+      shape.y = 1;
+      shape.block_x = 128;
+    }
+    list.add(kernel(keys), shape, args, kAttentionPointers);
+  };
+  if (q.elements != 0) add(false, by_queries(args, q.dtype, args.depth));
   if (k.elements == 0 && call.operand(5).elements == 0) return;
   LaunchList::Shape shape;
   shape.x = static_cast<uint64_t>(args.batch * args.groups) * blocks_of(args.keys, attention_keys(q.dtype));
   shape.y = blocks_of(std::max(args.depth, args.width), attention_columns(q.dtype));
-  list.add(attention_dkv_kernel(q.dtype), shape, args, kAttentionPointers);
+  add(true, shape);
 }
 
 }  // namespace
