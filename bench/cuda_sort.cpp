@@ -99,6 +99,25 @@ void scatter_line() {
   report(line);
 }
 
+void gather_line() {
+  CardTape tape(
+      ".param x f32[50000, 64] normal\n.output y f32[1048576, 64]\n"
+      ".input i i32[1048576]\n",
+      "  GATHER y, x, i");
+  HostArray index{DType::I32, {1 << 20}, {}};
+  index.bytes.resize(size_t{4} << 20);
+  std::vector<int32_t> places(1 << 20);
+  for (size_t i = 0; i < places.size(); ++i) places[i] = static_cast<int32_t>(i * 7'919 % 50'000);
+  std::memcpy(index.bytes.data(), places.data(), index.bytes.size());
+  tape.machine().load("i", index);
+  Line line{"gather 1M rows of 64 f32 out of 50,000", tape.time(), (64.0 * 4 + 4) * (1 << 20) / 1e9, "GB written"};
+  const std::vector<float> x = values<float>(tape.machine(), "x"), y = values<float>(tape.machine(), "y");
+  for (size_t i = 0; i < y.size(); ++i)
+    line.right = line.right && y[i] == x[static_cast<size_t>(places[i / 64]) * 64 + i % 64];
+  line.check = "every element";
+  report(line);
+}
+
 void order() {
   sort_line(1 << 20);
   sort_line(16 << 20);
@@ -108,6 +127,7 @@ void order() {
   scan_line("16M", "16777216", 16 << 20);
   scan_line("262144 x 64, axis 0", "262144, 64", 16 << 20);
   scatter_line();
+  gather_line();
 }
 
 const Topic kOrder("sort", &order);

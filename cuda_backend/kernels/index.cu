@@ -16,16 +16,36 @@ __device__ __forceinline__ int64_t place_of(const Args& args, int64_t i) {
   return index < 0 ? 0 : args.n - 1;
 }
 
+/// Where word e of [outer, count, inner] lies.
+struct Spot {
+  int64_t outer, index, column;
+  __device__ Spot(const IndexArgs& args, uint64_t e) {
+    if (args.narrow != 0) {
+      const auto at = static_cast<uint32_t>(e);
+      const uint32_t row = quotient(at, args.by_inner), slice = quotient(row, args.by_count);
+      outer = slice;
+      index = row - slice * args.by_count.divisor;
+      column = at - row * args.by_inner.divisor;
+    } else {
+      const int64_t row = static_cast<int64_t>(e) / args.inner;
+      column = static_cast<int64_t>(e) % args.inner;
+      outer = row / args.count;
+      index = row % args.count;
+    }
+  }
+  static __device__ uint32_t quotient(uint32_t x, const Divider& by) { return (__umulhi(x, by.magic) + x) >> by.shift; }
+};
+
 template <class T>
 __global__ void gather(const __grid_constant__ IndexArgs args) {
   TAPE_KERNEL_BEGIN(args);
   T* const dst = static_cast<T*>(args.dst);
   const T* const src = static_cast<const T*>(args.src);
-  const auto elements = static_cast<uint64_t>(args.outer * args.count * args.inner);
-  for (uint64_t e = first_element(); e < elements; e += element_step()) {
-    const int64_t row = static_cast<int64_t>(e) / args.inner, column = static_cast<int64_t>(e) % args.inner;
-    const int64_t from = place_of(args, row % args.count);
-    dst[e] = from < 0 ? T{} : src[(row / args.count * args.n + from) * args.inner + column];
+  const auto words = static_cast<uint64_t>(args.outer * args.count * args.inner);
+  for (uint64_t e = first_element(); e < words; e += element_step()) {
+    const Spot at(args, e);
+    const int64_t from = place_of(args, at.index);
+    dst[e] = from < 0 ? T{} : src[(at.outer * args.n + from) * args.inner + at.column];
   }
 }
 
@@ -85,12 +105,12 @@ __global__ void scatter_move(const __grid_constant__ IndexArgs args) {
   TAPE_KERNEL_BEGIN(args);
   T* const dst = static_cast<T*>(args.dst);
   const T* const src = static_cast<const T*>(args.src);
-  const auto elements = static_cast<uint64_t>(args.outer * args.count * args.inner);
-  for (uint64_t e = first_element(); e < elements; e += element_step()) {
-    const int64_t row = static_cast<int64_t>(e) / args.inner, column = static_cast<int64_t>(e) % args.inner;
-    const int64_t i = row % args.count, to = place_of(args, i);
-    if (to >= 0 && args.winners[to] == static_cast<uint32_t>(i + 1))
-      dst[(row / args.count * args.n + to) * args.inner + column] = src[e];
+  const auto words = static_cast<uint64_t>(args.outer * args.count * args.inner);
+  for (uint64_t e = first_element(); e < words; e += element_step()) {
+    const Spot at(args, e);
+    const int64_t to = place_of(args, at.index);
+    if (to >= 0 && args.winners[to] == static_cast<uint32_t>(at.index + 1))
+      dst[(at.outer * args.n + to) * args.inner + at.column] = src[e];
   }
 }
 
@@ -296,11 +316,9 @@ __global__ void move_cursor(const __grid_constant__ CursorArgs args) {
   const void* name##_kernel(DType dtype) {                                                                \
     return dispatcher(dtype, [](auto type) { return address_of(&name<typename decltype(type)::type>); }); \
   }
-TAPE_INDEXED(gather, dispatch_size)
 TAPE_INDEXED(take_along, dispatch_size)
 TAPE_INDEXED(one_hot, dispatch)
 TAPE_INDEXED(scatter, dispatch_size)
-TAPE_INDEXED(scatter_move, dispatch_size)
 TAPE_INDEXED(scatter_add, dispatch_number)
 TAPE_INDEXED(segment_rows, dispatch_number)
 TAPE_INDEXED(segment_lines, dispatch_number)
@@ -309,6 +327,29 @@ TAPE_INDEXED(widen, dispatch_float)
 TAPE_INDEXED(narrow, dispatch_float)
 #undef TAPE_INDEXED
 
+namespace {
+template <class F>
+const void* by_word(size_t word, F&& f) {
+  switch (word) {
+    case 1:
+      return f(Type<uint8_t>{});
+    case 2:
+      return f(Type<uint16_t>{});
+    case 4:
+      return f(Type<uint32_t>{});
+    case 8:
+      return f(Type<uint64_t>{});
+    default:
+      return f(Type<uint4>{});
+  }
+}
+}  // namespace
+const void* gather_kernel(size_t word) {
+  return by_word(word, [](auto type) { return address_of(&gather<typename decltype(type)::type>); });
+}
+const void* scatter_move_kernel(size_t word) {
+  return by_word(word, [](auto type) { return address_of(&scatter_move<typename decltype(type)::type>); });
+}
 const void* scatter_clear_kernel() {
   return address_of(&scatter_clear);
 }

@@ -19,21 +19,24 @@ struct IndexArgs {
   int64_t count;  // of idx
   int64_t taken;  // TAKE_ALONG: of idx along the axis
   uint32_t bounds, wide;
+  Divider by_inner, by_count;  // where `narrow`: below 2^31 of everything
+  uint32_t narrow, reserved;
 };
 inline constexpr unsigned kIndexPointers = 6;
 
+/// By words of dst: an element, or up to 16 bytes of a row, which `inner` then counts.
+[[nodiscard]] const void* gather_kernel(size_t word);
 /// By elements of dst.
-[[nodiscard]] const void* gather_kernel(DType dtype);
 [[nodiscard]] const void* take_along_kernel(DType dtype);
 [[nodiscard]] const void* one_hot_kernel(DType dtype);
 /// By columns (outer x inner): indices one after another, in rising order.
 [[nodiscard]] const void* scatter_kernel(DType dtype);
 [[nodiscard]] const void* scatter_add_kernel(DType dtype);
 [[nodiscard]] const void* take_along_grad_kernel(DType dtype);
-/// SCATTER of many: winners are cleared, marked by indices, and copied by elements of src.
+/// SCATTER of many: winners are cleared, marked by indices, and copied by words of src.
 [[nodiscard]] const void* scatter_clear_kernel();
 [[nodiscard]] const void* scatter_mark_kernel();
-[[nodiscard]] const void* scatter_move_kernel(DType dtype);
+[[nodiscard]] const void* scatter_move_kernel(size_t word);
 /// dst to sum and back, for halves.
 [[nodiscard]] const void* widen_kernel(DType dtype);
 [[nodiscard]] const void* narrow_kernel(DType dtype);

@@ -47,6 +47,20 @@ void check_indices(const Call& call, const View& idx, size_t operand, const Inde
   list.add(check_index_kernel(), LaunchList::over(args.elements), args, kCheckPointers);
 }
 
+/// Rows that move whole: the largest word that fits, which `inner` counts from here on.
+size_t take_words(IndexArgs& args, DType dtype) {
+  const auto bytes = static_cast<uint64_t>(args.inner) * size_of(dtype);
+  size_t word = 16;
+  while (bytes % word != 0) word /= 2;
+  args.inner = static_cast<int64_t>(bytes / word);
+  if (args.outer * args.count * args.inner < int64_t{1} << 31) {
+    args.narrow = 1;
+    args.by_inner = Divider(static_cast<uint32_t>(args.inner));
+    args.by_count = Divider(static_cast<uint32_t>(args.count));
+  }
+  return word;
+}
+
 /// dst by elements: GATHER, TAKE_ALONG, ONE_HOT.
 void take(const Call& call, LaunchList& list) {
   const View& dst = call.operand(0);
@@ -61,10 +75,15 @@ void take(const Call& call, LaunchList& list) {
   if (dst.elements == 0) return;
   args.dst = dst.pointer();
   if (!one_hot) args.src = indexed.pointer();
-  const void* const kernel = one_hot                              ? one_hot_kernel(dst.dtype)
-                             : call.opcode() == Opcode::TakeAlong ? take_along_kernel(dst.dtype)
-                                                                  : gather_kernel(dst.dtype);
-  list.add(kernel, LaunchList::over(static_cast<uint64_t>(dst.elements)), args, kIndexPointers);
+  auto threads = static_cast<uint64_t>(dst.elements);
+  const void* kernel = nullptr;
+  if (call.opcode() == Opcode::Gather) {
+    kernel = gather_kernel(take_words(args, dst.dtype));
+    threads = static_cast<uint64_t>(args.outer * args.count * args.inner);
+  } else {
+    kernel = one_hot ? one_hot_kernel(dst.dtype) : take_along_kernel(dst.dtype);
+  }
+  list.add(kernel, LaunchList::over(threads), args, kIndexPointers);
 }
 
 /// SCATTER: the last index that names a place wins.
@@ -72,8 +91,9 @@ void scatter_many(const View& dst, IndexArgs args, LaunchList& list) {
   args.winners = list.scratch<uint32_t>(static_cast<uint64_t>(args.n) * sizeof(uint32_t));
   list.add(scatter_clear_kernel(), LaunchList::over(static_cast<uint64_t>(args.n)), args, kIndexPointers);
   list.add(scatter_mark_kernel(), LaunchList::over(static_cast<uint64_t>(args.count)), args, kIndexPointers);
-  list.add(scatter_move_kernel(dst.dtype),
-           LaunchList::over(static_cast<uint64_t>(args.outer * args.count * args.inner)), args, kIndexPointers);
+  const size_t word = take_words(args, dst.dtype);
+  list.add(scatter_move_kernel(word), LaunchList::over(static_cast<uint64_t>(args.outer * args.count * args.inner)),
+           args, kIndexPointers);
 }
 
 /// SCATTER_ADD, TAKE_ALONG_GRAD: (place, index) sorted, then a warp adds up what one place receives.

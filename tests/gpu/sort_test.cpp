@@ -177,6 +177,7 @@ TEST_F(GpuOrder, WhatOnePlaceReceivesComesInOrder) {
       const std::string where = ", axis=" + std::to_string(each.axis) + ", oob=" + each.bounds;
       agree("", "SCATTER_ADD y, i, x" + where, inputs);
       agree("", "SCATTER y, i, x" + where, inputs);
+      agree(".output z " + std::string(name_of(dtype)) + source.text(), "GATHER z, y, i" + where, inputs);
     }
 }
 
