@@ -282,6 +282,48 @@ TEST(GpuConv, TensorCoresWithinTheirBound) {
     }
 }
 
+/// 2,100 equal images of 2^20 elements pass 2^31 elements on every side. Small integers are exact in f32, in tf32 and
+/// in every order, so the first and last image, and the gradient by the weight over 2,100, are those of one image.
+TEST(GpuConv, BeyondTwoToThe31) {
+  SKIP_WITHOUT_CARD();
+  const int64_t images = test::is_emulated() ? 3 : 2'100, length = test::is_emulated() ? 4'096 : 65'536;
+  std::mt19937 random(3);
+  std::vector<float> image(static_cast<size_t>(16 * length)), weight(16 * 16 * 3);
+  for (float& x : image) x = random() % 64 == 0 ? 1.0F : 0.0F;
+  for (float& x : weight) x = static_cast<float>(random() % 3) - 1;
+  for (const char* math : {"", ", math=tf32"}) {
+    const auto play = [&](Machine& machine, int64_t count) {
+      const std::string n = std::to_string(count), plane = ", 16, " + std::to_string(length) + "]";
+      const std::string one = " f32[1" + plane + "\n", wide = "[" + n + plane,
+                        attributes = std::string(", pad=1") + math;
+      machine.add(test::module_of(
+          ".input s" + one + ".output y0" + one + ".output y1" + one + ".output d0" + one + ".output d1" + one +
+          ".input w f32[16, 16, 3]\n.output v f32[16, 16, 3]\n.tape main\n  BROADCAST x, s, shape=" + wide +
+          "\n  CONV1D y, x, w" + attributes +
+          "\n  SLICE y0, y, start=[0], stop=[1]\n  SLICE y1, y, start=[-1], stop=[" + n +
+          "]\n  CONV1D_WEIGHT_GRAD v, x, y" + attributes +
+          ", shape=[16, 16, 3]\n  CONV1D_INPUT_GRAD d, w, y, shape=" + wide + attributes +
+          "\n  SLICE d0, d, start=[0], stop=[1]\n  SLICE d1, d, start=[-1], stop=[" + n + "]\n.end\n"));
+      machine.load("s", test::floats({1, 16, length}, image));
+      machine.load("w", test::floats({16, 16, 3}, weight));
+      machine.run("main");
+    };
+    Machine cpu(test::backend_of("cpu")), card(test::backend_of("cuda"));
+    play(cpu, 1);
+    try {
+      play(card, images);
+    } catch (const Error& error) {
+      if (error.code() == Code::Limit) GTEST_SKIP() << error.what();
+      throw;
+    }
+    for (const char* name : {"y0", "y1", "d0", "d1"})
+      EXPECT_TRUE(compare_exact(cpu.retrieve(name), card.retrieve(name)).equal()) << name << math;
+    const HostArray one = cpu.retrieve("v"), all = card.retrieve("v");
+    for (size_t i = 0; i < weight.size(); ++i)
+      ASSERT_EQ(value_at(all, i), static_cast<double>(images) * value_at(one, i)) << i << math;
+  }
+}
+
 TEST(GpuConv, CanonicalOrderOnRequest) {
   SKIP_WITHOUT_CARD();
   const Player player({2, 1, 32, 64, {21, 20}, {3, 3}, {1, 1}, {1, 1}, {1, 1}},
