@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Everything that must be green: installs, builds (the CUDA kernels too where nvcc is), runs all tests (release, with the
-# CUDA kernels emulated, then ASan and UBSan without the training tests), and checks formatting, clang-tidy and the generated manual. Ends with `N passed, M failed`.
+# CUDA kernels emulated, then ASan and UBSan without the training tests), and checks formatting, clang-tidy and the
+# generated manual. Ends with `N passed, M failed`.
 #   scripts/check.sh [--quick]     --quick: the release tests and the manual only
 set -euo pipefail
 cd "$(dirname "$0")/.."

@@ -15,6 +15,7 @@ inline constexpr int64_t kBlock = 65'536;
 inline constexpr int kRowSlots = 32;
 inline constexpr int64_t kChunk = 1'024;
 inline constexpr int kColumns = 32;
+inline constexpr int kColumnChunkWords = kRowSlots * (kColumns + 1) + kColumns;
 inline constexpr int kTreeLevels = 40;
 
 template <class A>
@@ -89,13 +90,31 @@ __device__ __forceinline__ typename Rule::Acc halve_warp(typename Rule::Acc valu
   return value;
 }
 
-/// Folds the elements of one slot of a block of `count` <= 65,536 and combines its lanes.
+/// The 256 slots of a block by halves, read from shared memory by its first warp; lane 0 has the value.
+template <class Rule>
+__device__ __forceinline__ typename Rule::Acc halve_slots(const typename Rule::Acc* slot) {
+  using Acc = typename Rule::Acc;
+  const int t = static_cast<int>(threadIdx.x & 31u);
+  Acc value[4];
+#pragma unroll
+  for (int i = 0; i < 4; ++i) value[i] = Rule::combine(slot[t + 32 * i], slot[t + 32 * i + 128]);
+  return halve_warp<Rule>(Rule::combine(Rule::combine(value[0], value[2]), Rule::combine(value[1], value[3])));
+}
+
+/// Folds the elements of one slot of a block of `count` <= 65,536 and combines its lanes. A take may also know how to
+/// take V adjacent elements at once: take.group(acc, i), where take.packed says so.
 template <class Rule, int V, class Take>
 __device__ __forceinline__ typename Rule::Acc fold_slot(int slot, int64_t begin, int64_t count, const Take& take) {
   typename Rule::Acc acc[V];
 #pragma unroll
   for (int v = 0; v < V; ++v) acc[v] = Rule::identity();
-  for (int64_t at = int64_t{slot} * V; at < count; at += kSlots * V) {
+  int64_t at = int64_t{slot} * V;
+  if constexpr (requires { take.group(acc, begin); })
+    if (take.packed) {
+#pragma unroll 4
+      for (; at + V <= count; at += kSlots * V) take.group(acc, begin + at);
+    }
+  for (; at < count; at += kSlots * V) {
 #pragma unroll
     for (int v = 0; v < V; ++v)
       if (at + v < count) acc[v] = take(acc[v], begin + at + v);
@@ -114,7 +133,8 @@ struct WarpTeam {
   }
 };
 
-/// A block of 256 threads a row, a thread a slot. `memory`: 32 + (1 + kTreeLevels) values of 8 bytes of shared memory.
+/// A block of 256 threads a row, a thread a slot. `memory`: kBlockTeamWords words of shared memory, for
+/// leaf() alone kSlots.
 template <int V>
 struct BlockTeam {
   static constexpr int kThreads = kSlots;
@@ -127,23 +147,17 @@ struct BlockTeam {
     using Acc = typename Rule::Acc;
     Acc* const slot = reinterpret_cast<Acc*>(memory);
     const int t = rank();
-    Acc value = fold_slot<Rule, V>(t, begin, count, take);
-    // Slots j + 128, j + 64, j + 32 lie in other warps.
-#pragma unroll
-    for (int half = 128; half >= 32; half /= 2) {
-      __syncthreads();
-      if (t >= half && t < 2 * half) slot[t - half] = value;
-      __syncthreads();
-      if (t < half) value = Rule::combine(value, slot[t]);
-    }
-    if (t < 32) value = halve_warp<Rule>(value);
-    return value;
+    const Acc own = fold_slot<Rule, V>(t, begin, count, take);
+    __syncthreads();  // the memory may still be read by the call before
+    slot[t] = own;
+    __syncthreads();
+    return t < 32 ? halve_slots<Rule>(slot) : own;
   }
 
   template <class Rule, class Take>
   __device__ typename Rule::Acc reduce(int64_t n, const Take& take) const {
     using Acc = typename Rule::Acc;
-    Acc* const values = reinterpret_cast<Acc*>(memory + 128);
+    Acc* const values = reinterpret_cast<Acc*>(memory + kSlots);
     const HalvingTree tree((n + kBlock - 1) / kBlock);
     if (n == 0) return Rule::identity();
     for (int64_t code = 0; code < tree.codes(); ++code) {
@@ -158,37 +172,38 @@ struct BlockTeam {
     return result;
   }
 };
-inline constexpr int kBlockTeamWords = 128 + (1 + kTreeLevels);
+inline constexpr int kBlockTeamWords = kSlots + (1 + kTreeLevels);
 
 /// 32 adjacent rows along another axis at once: threadIdx.x is the column, threadIdx.y the slot. `memory`:
-/// kRowSlots * kColumns words, then (1 + kTreeLevels) * kColumns.
+/// kColumnTeamWords words, for chunk() alone kColumnChunkWords.
 struct ColumnTeam {
   static constexpr int kThreads = kRowSlots;  // of one row
+  static constexpr int kPitch = kColumns + 1;
   uint64_t* memory;
   [[nodiscard]] __device__ int rank() const { return static_cast<int>(threadIdx.y); }
 
-  /// The value of rows [begin, begin + count) of a chunk, in slot 0.
+  /// The value of rows [begin, begin + count) of a chunk. A warp halves the slots of one column.
   template <class Rule, class Take>
   __device__ typename Rule::Acc chunk(int64_t begin, int64_t count, const Take& take) const {
     using Acc = typename Rule::Acc;
     Acc* const slot = reinterpret_cast<Acc*>(memory);
+    Acc* const result = reinterpret_cast<Acc*>(memory + kRowSlots * kPitch);
     const int x = static_cast<int>(threadIdx.x), y = rank();
-    Acc value = Rule::identity();
-    for (int64_t r = y; r < count; r += kRowSlots) value = take(value, begin + r);
-#pragma unroll
-    for (int half = kRowSlots / 2; half >= 1; half /= 2) {
-      __syncthreads();
-      if (y >= half && y < 2 * half) slot[(y - half) * kColumns + x] = value;
-      __syncthreads();
-      if (y < half) value = Rule::combine(value, slot[y * kColumns + x]);
-    }
-    return value;
+    Acc own = Rule::identity();
+#pragma unroll 8
+    for (int64_t r = y; r < count; r += kRowSlots) own = take(own, begin + r);
+    slot[y * kPitch + x] = own;
+    __syncthreads();
+    const Acc value = halve_warp<Rule>(slot[x * kPitch + y]);
+    if (x == 0) result[y] = value;
+    __syncthreads();
+    return result[x];
   }
 
   template <class Rule, class Take>
   __device__ typename Rule::Acc reduce(int64_t n, const Take& take) const {
     using Acc = typename Rule::Acc;
-    Acc* const values = reinterpret_cast<Acc*>(memory + kRowSlots * kColumns);
+    Acc* const values = reinterpret_cast<Acc*>(memory + kColumnChunkWords);
     const int x = static_cast<int>(threadIdx.x);
     const HalvingTree tree((n + kChunk - 1) / kChunk);
     if (n == 0) return Rule::identity();
@@ -204,6 +219,6 @@ struct ColumnTeam {
     return result;
   }
 };
-inline constexpr int kColumnTeamWords = kRowSlots * kColumns + (1 + kTreeLevels) * kColumns;
+inline constexpr int kColumnTeamWords = kColumnChunkWords + (1 + kTreeLevels) * kColumns;
 
 }  // namespace tape::cuda

@@ -1,5 +1,6 @@
 // LAYER_NORM, RMS_NORM, GROUP_NORM and their gradients by the source: rows of adjacent elements, a block or a warp
 // each.
+#include "cuda_backend/kernels/held.cuh"
 #include "cuda_backend/kernels/rows.cuh"
 
 namespace tape::cuda {
@@ -78,6 +79,76 @@ __global__ void __launch_bounds__(256) norm_grad(const __grid_constant__ RowArgs
   });
 }
 
+/// The mean and 1 / sqrt(variance + eps) of a held row.
+template <class Acc, class Row>
+__device__ __forceinline__ void held_statistics(const RowArgs& args, const Row& row, const typename Row::Values& x,
+                                                Acc& mean, Acc& rstd) {
+  const Acc n = static_cast<Acc>(args.size);
+  mean = args.centred != 0 ? row.template reduce<Sum<Acc>>([&](Acc acc, int j) { return acc + x[j]; }) / n : Acc{};
+  const Acc squares = row.template reduce<Sum<Acc>>([&](Acc acc, int j) {
+    const Acc d = x[j] - mean;
+    return fused(d, d, acc);
+  });
+  rstd = Acc{1} / ::sqrt(squares / n + static_cast<Acc>(args.eps));
+}
+
+template <class T, int kPacks, bool kWarp>
+__global__ void __launch_bounds__(256) held_norm(const __grid_constant__ RowArgs args) {
+  TAPE_KERNEL_BEGIN(args);
+  using Acc = ComputeType<T>;
+  for_held_row<T, kPacks, kWarp>(args, [&](const auto& row, int64_t index, int64_t base) {
+    Acc x[kPacks * kPackOf<T>];
+    row.load(static_cast<const T*>(args.src) + base, x);
+    Acc mean, rstd;
+    held_statistics(args, row, x, mean, rstd);
+    if (row.rank() == 0) {
+      if (args.mean != nullptr) static_cast<Acc*>(args.mean)[index] = mean;
+      if (args.rstd != nullptr) static_cast<Acc*>(args.rstd)[index] = rstd;
+    }
+    if (args.dst == nullptr) return;
+    row.each([&](int j, int64_t i) {
+      const Acc w = affine<T>(args, args.weight, index, i, Acc{1});
+      const Acc b = affine<T>(args, args.bias, index, i, static_cast<Acc>(-0.0));
+      x[j] = fused((x[j] - mean) * rstd, w, b);
+    });
+    if (is_half_type<T> && args.wide != 0)
+      row.save(static_cast<float*>(args.dst) + base, x);
+    else
+      row.save(static_cast<T*>(args.dst) + base, x);
+  });
+}
+
+template <class T, int kPacks, bool kWarp>
+__global__ void __launch_bounds__(256) held_norm_grad(const __grid_constant__ RowArgs args) {
+  TAPE_KERNEL_BEGIN(args);
+  using Acc = ComputeType<T>;
+  for_held_row<T, kPacks, kWarp>(args, [&](const auto& row, int64_t index, int64_t base) {
+    const Acc n = static_cast<Acc>(args.size);
+    Acc x[kPacks * kPackOf<T>], h[kPacks * kPackOf<T>];
+    row.load(static_cast<const T*>(args.src) + base, x);
+    if (is_half_type<T> && args.wide != 0)
+      row.load(static_cast<const float*>(args.g) + base, h);
+    else
+      row.load(static_cast<const T*>(args.g) + base, h);
+    if (args.weight != nullptr)
+      row.each([&](int j, int64_t i) { h[j] = h[j] * affine<T>(args, args.weight, index, i, Acc{1}); });
+    Acc mean{}, rstd{};
+    if (args.known == 0) held_statistics(args, row, x, mean, rstd);
+    if (args.mean != nullptr) mean = static_cast<const Acc*>(args.mean)[index];
+    if (args.rstd != nullptr) rstd = static_cast<const Acc*>(args.rstd)[index];
+    row.each([&](int j, int64_t) { x[j] = (x[j] - mean) * rstd; });
+    const Acc mean_h =
+        args.centred != 0 ? row.template reduce<Sum<Acc>>([&](Acc acc, int j) { return acc + h[j]; }) / n : Acc{};
+    const Acc slope = row.template reduce<Sum<Acc>>([&](Acc acc, int j) { return fused(h[j], x[j], acc); }) / n;
+    T* const dst = static_cast<T*>(args.dst) + base;
+    row.each([&](int j, int64_t i) {
+      x[j] = rstd * fused(-x[j], slope, h[j] - mean_h);
+      if (args.accumulate != 0) x[j] += static_cast<Acc>(dst[i]);
+    });
+    row.save(dst, x);
+  });
+}
+
 /// An element of channel c, by the statistics of its channel.
 template <class T>
 __global__ void channel_norm(const __grid_constant__ ChannelArgs args) {
@@ -137,6 +208,16 @@ const void* channel_norm_kernel(DType source) {
 }
 const void* channel_statistics_kernel(DType source) {
   return source == DType::F64 ? address_of(&channel_statistics<double>) : address_of(&channel_statistics<float>);
+}
+const void* held_norm_kernel(bool gradient, DType source, int64_t size) {
+  return dispatch_float(source, [&](auto type) {
+    using T = typename decltype(type)::type;
+    return by_held<T>(size, [&](auto packs, auto warp) {
+      constexpr int kPacks = decltype(packs)::value;
+      constexpr bool kWarp = decltype(warp)::value;
+      return gradient ? address_of(&held_norm_grad<T, kPacks, kWarp>) : address_of(&held_norm<T, kPacks, kWarp>);
+    });
+  });
 }
 const void* norm_kernel(bool gradient, DType source, Team team) {
   return dispatch_float(source, [&](auto type) {

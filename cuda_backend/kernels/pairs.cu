@@ -106,7 +106,7 @@ template <class Loss, class T>
 __global__ void __launch_bounds__(256) pair_sum(const __grid_constant__ ReduceArgs args) {
   TAPE_KERNEL_BEGIN(args);
   using Acc = Accumulator<T>;
-  __shared__ uint64_t memory[128];
+  __shared__ uint64_t memory[kSlots];
   const BlockTeam<16 / static_cast<int>(sizeof(T))> team{memory};
   const T* const a = static_cast<const T*>(args.src);
   const T* const b = static_cast<const T*>(args.second);

@@ -24,10 +24,9 @@ struct RuleOf<Take::Minimum, T> {
   using type = Minimum<ComputeType<T>>;
 };
 
-/// Element `at` of the source entering `acc`.
+/// Element `at` of the source, x, entering `acc`.
 template <Take kTake, class T, class Acc>
-__device__ __forceinline__ Acc take_element(const ReduceArgs& args, Acc acc, int64_t at, Acc aux) {
-  const Acc x = static_cast<Acc>(static_cast<const T*>(args.src)[at]);
+__device__ __forceinline__ Acc take_value(const ReduceArgs& args, Acc acc, Acc x, int64_t at, Acc aux) {
   if constexpr (kTake == Take::Square) {
     return fused(x, x, acc);
   } else if constexpr (kTake == Take::Deviation) {
@@ -50,6 +49,25 @@ __device__ __forceinline__ Acc take_element(const ReduceArgs& args, Acc acc, int
     return RuleOf<kTake, T>::type::combine(acc, x);
   }
 }
+
+/// Elements of one row, `stride` apart.
+template <Take kTake, class T, class Acc>
+struct Taker {
+  const ReduceArgs& args;
+  int64_t base, stride;
+  Acc aux;
+  bool packed;
+  __device__ __forceinline__ Acc operator()(Acc acc, int64_t i) const {
+    const int64_t at = base + i * stride;
+    return take_value<kTake, T, Acc>(args, acc, static_cast<Acc>(static_cast<const T*>(args.src)[at]), at, aux);
+  }
+  __device__ __forceinline__ void group(Acc (&acc)[kPackOf<T>], int64_t i) const {
+    const Pack<T, kPackOf<T>> x = load_pack<T, kPackOf<T>>(static_cast<const T*>(args.src) + base + i);
+#pragma unroll
+    for (int v = 0; v < kPackOf<T>; ++v)
+      acc[v] = take_value<kTake, T, Acc>(args, acc[v], static_cast<Acc>(x.item[v]), base + i + v, aux);
+  }
+};
 
 template <class D, class Acc>
 __device__ __forceinline__ void store_as(const ReduceArgs& args, int64_t output, Acc value) {
@@ -134,14 +152,15 @@ __global__ void __launch_bounds__(kTeam == Team::Column ? 1024 : 256) reduce(con
   const int64_t aux_at = aux_offset(args, outer) + column;
   Acc aux{};
   if constexpr (kTake == Take::Deviation || kTake == Take::Exponent) aux = static_cast<const Acc*>(args.aux)[aux_at];
-  const int64_t stride = args.inner;
-  const auto take = [&](Acc acc, int64_t i) { return take_element<kTake, T, Acc>(args, acc, base + i * stride, aux); };
+  const bool packed =
+      kTeam != Team::Column && args.inner == 1 && aligned_for(static_cast<const T*>(args.src) + base, kPackOf<T>);
+  const Taker<kTake, T, Acc> take{args, base, args.inner, aux, packed};
   if constexpr (kTeam == Team::Warp) {
     const WarpTeam<V> team;
     const Acc value = team.template reduce<Rule>(args.size, take);
     if (team.rank() == 0) finish_output(args, output, aux_at, value);
   } else if constexpr (kTeam == Team::Block) {
-    __shared__ uint64_t memory[128];
+    __shared__ uint64_t memory[kSlots];
     const BlockTeam<V> team{memory};
     const int64_t begin = (args.first_leaf + blockIdx.y) * kBlock;
     const int64_t count = args.size - begin < kBlock ? args.size - begin : kBlock;
@@ -152,7 +171,7 @@ __global__ void __launch_bounds__(kTeam == Team::Column ? 1024 : 256) reduce(con
     else
       finish_output(args, output, aux_at, value);
   } else {
-    __shared__ uint64_t memory[kRowSlots * kColumns / 2];
+    __shared__ uint64_t memory[kColumnChunkWords];
     const ColumnTeam team{memory};
     const int64_t begin = (args.first_leaf + blockIdx.y) * kChunk;
     const int64_t count = args.size - begin < kChunk ? args.size - begin : kChunk;

@@ -32,6 +32,12 @@ inline constexpr unsigned kRowPointers = 8;
 /// Rows of adjacent elements normalised by their own statistics.
 [[nodiscard]] const void* norm_kernel(bool gradient, DType source, Team team);
 
+// The same for rows of `size` adjacent elements that fit into registers; null where they do not (or, CAUSAL_SOFTMAX,
+// where no such kernel is). A warp has a row up to kHeldPacks packs of 16 bytes, a block a longer one.
+[[nodiscard]] const void* held_softmax_kernel(Opcode op, DType source, int64_t size);
+[[nodiscard]] const void* held_norm_kernel(bool gradient, DType source, int64_t size);
+inline constexpr int64_t kHeldPacks = 256;
+
 struct ChannelArgs {  // BATCH_NORM by elements, and its gradient where g is given
   const Fault* guard;
   void* dst;

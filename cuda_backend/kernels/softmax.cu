@@ -1,4 +1,5 @@
 // SOFTMAX, LOG_SOFTMAX and their gradients along one axis.
+#include "cuda_backend/kernels/held.cuh"
 #include "cuda_backend/kernels/rows.cuh"
 
 namespace tape::cuda {
@@ -41,6 +42,54 @@ __global__ void __launch_bounds__(kTeamThreads<kTeam>) softmax_grad(const __grid
       const Acc value = kLog ? upstream - functions::exp_of(own) * sum : own * (upstream - sum);
       store(dst[i * stride], value, args.accumulate != 0);
     });
+  });
+}
+
+/// Saves a row that takes acc=, or that is f32 beside halves.
+template <class T, class Row>
+__device__ __forceinline__ void save_row(const Row& row, void* dst, int64_t base, bool wide, bool accumulate,
+                                         typename Row::Values& values) {
+  if (is_half_type<T> && wide) return row.save(static_cast<float*>(dst) + base, values);
+  T* const to = static_cast<T*>(dst) + base;
+  if (accumulate) row.each([&](int j, int64_t i) { values[j] += static_cast<typename Row::Acc>(to[i]); });
+  row.save(to, values);
+}
+
+template <bool kLog, class T, int kPacks, bool kWarp>
+__global__ void __launch_bounds__(256) held_softmax(const __grid_constant__ RowArgs args) {
+  TAPE_KERNEL_BEGIN(args);
+  using Acc = ComputeType<T>;
+  for_held_row<T, kPacks, kWarp>(args, [&](const auto& row, int64_t, int64_t base) {
+    Acc x[kPacks * kPackOf<T>];
+    row.load(static_cast<const T*>(args.src) + base, x);
+    const Acc max = row.template reduce<Maximum<Acc>>([&](Acc acc, int j) { return device::Max::apply(acc, x[j]); });
+    if constexpr (kLog) {
+      const Acc sum =
+          row.template reduce<Sum<Acc>>([&](Acc acc, int j) { return acc + functions::exp_of(x[j] - max); });
+      const Acc log_sum = functions::log_of(sum);
+      row.each([&](int j, int64_t) { x[j] = (x[j] - max) - log_sum; });
+    } else {
+      row.each([&](int j, int64_t) { x[j] = functions::exp_of(x[j] - max); });
+      const Acc sum = row.template reduce<Sum<Acc>>([&](Acc acc, int j) { return acc + x[j]; });
+      const DivideBy<Acc> divide(sum);
+      row.each([&](int j, int64_t) { x[j] = divide(x[j]); });
+    }
+    save_row<T>(row, args.dst, base, args.wide != 0, false, x);
+  });
+}
+
+template <bool kLog, class T, int kPacks, bool kWarp>
+__global__ void __launch_bounds__(256) held_softmax_grad(const __grid_constant__ RowArgs args) {
+  TAPE_KERNEL_BEGIN(args);
+  using Acc = ComputeType<T>;
+  for_held_row<T, kPacks, kWarp>(args, [&](const auto& row, int64_t, int64_t base) {
+    Acc y[kPacks * kPackOf<T>], g[kPacks * kPackOf<T>];
+    row.load(static_cast<const T*>(args.src) + base, y);
+    row.load(static_cast<const T*>(args.g) + base, g);
+    const Acc sum =
+        row.template reduce<Sum<Acc>>([&](Acc acc, int j) { return kLog ? acc + g[j] : fused(y[j], g[j], acc); });
+    row.each([&](int j, int64_t) { g[j] = kLog ? g[j] - functions::exp_of(y[j]) * sum : y[j] * (g[j] - sum); });
+    save_row<T>(row, args.dst, base, false, args.accumulate != 0, g);
   });
 }
 
@@ -91,6 +140,21 @@ const void* by_team(Team team) {
 }
 
 }  // namespace
+
+const void* held_softmax_kernel(Opcode op, DType source, int64_t size) {
+  return dispatch_float(source, [&](auto type) -> const void* {
+    using T = typename decltype(type)::type;
+    return by_held<T>(size, [&](auto packs, auto warp) -> const void* {
+      constexpr int kPacks = decltype(packs)::value;
+      constexpr bool kWarp = decltype(warp)::value;
+      if (op == Opcode::Softmax) return address_of(&held_softmax<false, T, kPacks, kWarp>);
+      if (op == Opcode::LogSoftmax) return address_of(&held_softmax<true, T, kPacks, kWarp>);
+      if (op == Opcode::SoftmaxGrad) return address_of(&held_softmax_grad<false, T, kPacks, kWarp>);
+      if (op == Opcode::LogSoftmaxGrad) return address_of(&held_softmax_grad<true, T, kPacks, kWarp>);
+      return nullptr;
+    });
+  });
+}
 
 const void* softmax_kernel(Opcode op, DType source, Team team) {
   return dispatch_float(source, [&](auto type) -> const void* {

@@ -125,6 +125,27 @@ __device__ __forceinline__ std::enable_if_t<std::is_unsigned_v<U>, U> fused(U a,
   return static_cast<U>(static_cast<uint64_t>(a) * b + c);
 }
 
+/// V adjacent elements, moved by one access of up to 16 bytes.
+template <class T, int V>
+struct alignas(sizeof(T) * V) Pack {
+  T item[V];
+};
+template <class T>
+inline constexpr int kPackOf = 16 / static_cast<int>(sizeof(T));
+template <class T, int V>
+__device__ __forceinline__ Pack<T, V> load_pack(const T* from) {
+  return *reinterpret_cast<const Pack<T, V>*>(from);
+}
+template <class T, int V>
+__device__ __forceinline__ void store_pack(T* to, const Pack<T, V>& pack) {
+  *reinterpret_cast<Pack<T, V>*>(to) = pack;
+}
+/// Whether packs of V elements may begin at `at`; null counts as aligned.
+template <class T>
+__device__ __forceinline__ bool aligned_for(const T* at, int pack) {
+  return (reinterpret_cast<uintptr_t>(at) & (sizeof(T) * static_cast<unsigned>(pack) - 1)) == 0;
+}
+
 template <class T>
 struct Type {
   using type = T;

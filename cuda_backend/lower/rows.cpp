@@ -28,6 +28,20 @@ Teams teams_for(const Call&, DType dtype, int64_t rows, int64_t size, int64_t in
   return result;
 }
 
+/// Where rows of adjacent elements stay in registers: `held` is their kernel.
+void add_rows(const Call& call, LaunchList& list, const RowArgs& args, DType dtype, const void* held,
+              const void* (*kernel)(const Call& call, DType dtype, Team team)) {
+  if (held == nullptr) {
+    const Teams teams = teams_for(call, dtype, args.outer, args.size, args.inner);
+    list.add(kernel(call, dtype, teams.team), teams.shape, args, kRowPointers);
+    return;
+  }
+  const bool warp = args.size * static_cast<int64_t>(size_of(dtype)) <= kHeldPacks * 16;
+  LaunchList::Shape shape;
+  shape.x = static_cast<uint64_t>(warp ? (args.outer + kRowsOfBlock - 1) / kRowsOfBlock : args.outer);
+  list.add(held, shape, args, kRowPointers);
+}
+
 bool wide(const View& view, DType source) {
   return view.dtype == DType::F32 && is_half(source);
 }
@@ -47,8 +61,9 @@ void softmax(const Call& call, LaunchList& list) {
   if (gradient) args.g = call.operand(2).pointer();
   args.wide = wide(call.operand(0), source.dtype) ? 1 : 0;
   args.accumulate = call.accumulate ? 1 : 0;
-  const Teams teams = teams_for(call, source.dtype, args.outer, args.size, args.inner);
-  list.add(softmax_kernel(call.opcode(), source.dtype, teams.team), teams.shape, args, kRowPointers);
+  add_rows(call, list, args, source.dtype,
+           args.inner == 1 ? held_softmax_kernel(call.opcode(), source.dtype, args.size) : nullptr,
+           [](const Call& own, DType dtype, Team team) { return softmax_kernel(own.opcode(), dtype, team); });
 }
 
 /// Operand numbers of a norm, -1 for none.
@@ -91,8 +106,13 @@ void norm(const Call& call, LaunchList& list, const Places& at, bool groups, boo
   args.centred = at.mean >= 0 ? 1 : 0;
   args.known = args.rstd != nullptr && (args.mean != nullptr || at.mean < 0) ? 1 : 0;
   args.accumulate = call.accumulate ? 1 : 0;
-  const Teams teams = teams_for(call, source.dtype, args.outer, args.size, 1);
-  list.add(norm_kernel(gradient, source.dtype, teams.team), teams.shape, args, kRowPointers);
+  const void* const held = held_norm_kernel(gradient, source.dtype, args.size);
+  if (gradient)
+    add_rows(call, list, args, source.dtype, held,
+             [](const Call&, DType dtype, Team team) { return norm_kernel(true, dtype, team); });
+  else
+    add_rows(call, list, args, source.dtype, held,
+             [](const Call&, DType dtype, Team team) { return norm_kernel(false, dtype, team); });
 }
 
 void causal(const Call& call, LaunchList& list) {
