@@ -126,5 +126,7 @@ bool lower_control(const Call& call, LaunchList& list);
 
 /// The collapsed nest of operands[0] and its sources; operands[0] gives the shape. At most 4.
 [[nodiscard]] Nest make_nest(std::span<const View* const> operands);
+/// Sets nest.pack to `pack` where the first `operands` of them allow it; `offsets`: where the first ones begin.
+void pack_nest(Nest& nest, size_t operands, int64_t pack, std::span<const int64_t> offsets = {});
 
 }  // namespace tape::cuda

@@ -42,6 +42,7 @@ struct Nest {
   uint64_t elements = 0;
   uint32_t rank = 0;  // at least 1
   uint32_t wide = 0;  // 2^31 elements and more: divide in 64 bits
+  uint32_t pack = 1;  // > 1: that many adjacent elements are one access of every operand, or one value of it
   Divider by[8];
   int64_t size[8] = {};
   int64_t stride[4][8] = {};

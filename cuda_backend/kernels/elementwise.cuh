@@ -26,6 +26,19 @@ __device__ __forceinline__ T attribute(double f, int64_t i) {
     return static_cast<T>(i);
 }
 
+/// Element i of a pack, or the one value that stands for all of them.
+template <class S, int V>
+struct Operand {
+  Pack<S, V> pack;
+  __device__ __forceinline__ Operand(const S* from, int64_t at, int64_t stride) {
+    if (stride != 0)
+      pack = load_pack<S, V>(from + at);
+    else
+#pragma unroll
+      for (int v = 0; v < V; ++v) pack.item[v] = from[at];
+  }
+};
+
 template <Form kForm, class Op, class S>
 __global__ void elementwise(const __grid_constant__ ElementwiseArgs args) {
   TAPE_KERNEL_BEGIN(args);
@@ -36,8 +49,35 @@ __global__ void elementwise(const __grid_constant__ ElementwiseArgs args) {
   const S* const a = static_cast<const S*>(args.a);
   const S* const b = static_cast<const S*>(args.b);
   D* const dst = static_cast<D*>(args.dst);
-  for (uint64_t i = first_element(); i < args.nest.elements; i += element_step()) {
-    int64_t at[kForm == Form::Binary ? 3 : 2];
+  constexpr int V = kPackOf<S>;
+  constexpr int kOperands = kForm == Form::Binary ? 3 : 2;
+  uint64_t done = 0;
+  if (args.nest.pack == V && aligned_for(a, V) && aligned_for(b, V) && aligned_for(dst, V)) {
+    const uint32_t inner = args.nest.rank - 1;
+    done = args.nest.elements / V * V;
+    for (uint64_t i = first_element() * V; i < done; i += element_step() * V) {
+      int64_t at[kOperands];
+      nest_offsets(args.nest, i, at);
+      const Operand<S, V> x(a, at[1], args.nest.stride[1][inner]);
+      Pack<D, V> to;
+      Pack<S, V> y{};
+      if constexpr (kForm == Form::Binary)
+        if (b != nullptr) y = Operand<S, V>(b, at[2], args.nest.stride[2][inner]).pack;
+      if constexpr (!std::is_same_v<D, bool>)
+        if (args.accumulate) to = load_pack<D, V>(dst + at[0]);
+#pragma unroll
+      for (int v = 0; v < V; ++v) {
+        const T second = kForm == Form::Binary && b != nullptr ? static_cast<T>(y.item[v]) : p;
+        Out value = apply_form<kForm, Op, T>(static_cast<T>(x.pack.item[v]), second, p, q);
+        if constexpr (!std::is_same_v<D, bool>)
+          if (args.accumulate) value = device::Add::apply(value, static_cast<T>(to.item[v]));
+        to.item[v] = static_cast<D>(value);
+      }
+      store_pack<D, V>(dst + at[0], to);
+    }
+  }
+  for (uint64_t i = done + first_element(); i < args.nest.elements; i += element_step()) {
+    int64_t at[kOperands];
     nest_offsets(args.nest, i, at);
     const T x = static_cast<T>(a[at[1]]);
     T y = p;

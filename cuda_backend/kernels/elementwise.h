@@ -40,6 +40,9 @@ struct MoveArgs {  // COPY, FILL, WHERE, CAST
 inline constexpr unsigned kMovePointers = 5;
 
 [[nodiscard]] const void* copy_kernel(DType dtype);
+/// A copy whose last two axes change places, blocks of 256 threads each with a tile of transpose_tile(dtype) squared.
+[[nodiscard]] const void* transpose_kernel(DType dtype);
+[[nodiscard]] int64_t transpose_tile(DType dtype);
 [[nodiscard]] const void* fill_kernel(DType dtype);
 [[nodiscard]] const void* where_kernel(DType dtype);
 [[nodiscard]] const void* cast_kernel(DType source);

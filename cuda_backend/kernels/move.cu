@@ -10,11 +10,53 @@ __global__ void copy(const __grid_constant__ MoveArgs args) {
   TAPE_KERNEL_BEGIN(args);
   T* const dst = static_cast<T*>(args.dst) + args.at[0];
   const T* const src = static_cast<const T*>(args.src[0]) + args.at[1];
-  for (uint64_t i = first_element(); i < args.nest.elements; i += element_step()) {
+  constexpr int V = kPackOf<T>;
+  uint64_t done = 0;
+  if (args.nest.pack == V && aligned_for(dst, V) && aligned_for(src, V)) {
+    done = args.nest.elements / V * V;
+    for (uint64_t i = first_element() * V; i < done; i += element_step() * V) {
+      int64_t at[2];
+      nest_offsets(args.nest, i, at);
+      store_pack<T, V>(dst + at[0], Operand<T, V>(src, at[1], args.nest.stride[1][args.nest.rank - 1]).pack);
+    }
+  }
+  for (uint64_t i = done + first_element(); i < args.nest.elements; i += element_step()) {
     int64_t at[2];
     nest_offsets(args.nest, i, at);
     dst[at[0]] = src[at[1]];
   }
+}
+
+/// The last two axes of the nest change places: elements of src are adjacent along the one before the last. A block
+/// has a tile of them, read along one direction and written along the other.
+template <class T>
+inline constexpr int kTileOf = sizeof(T) < 4 ? 64 : 32;
+template <class T>
+__global__ void __launch_bounds__(256) transpose(const __grid_constant__ MoveArgs args) {
+  TAPE_KERNEL_BEGIN(args);
+  constexpr int kTile = kTileOf<T>;
+  __shared__ T tile[kTile][kTile + 4 / (sizeof(T) < 4 ? sizeof(T) : 4)];
+  T* const dst = static_cast<T*>(args.dst) + args.at[0];
+  const T* const src = static_cast<const T*>(args.src[0]) + args.at[1];
+  const uint32_t rank = args.nest.rank, row = rank - 2, column = rank - 1;
+  const int64_t rows = args.nest.size[row], columns = args.nest.size[column];
+  const int64_t down = (rows + kTile - 1) / kTile, across = (columns + kTile - 1) / kTile;
+  const int64_t i0 = blockIdx.x % down * kTile, j0 = blockIdx.x / down % across * kTile;
+  int64_t outer = blockIdx.x / down / across, from = 0, to = 0;
+  for (int axis = static_cast<int>(rank) - 3; axis >= 0; --axis) {
+    const int64_t at = outer % args.nest.size[axis];
+    outer /= args.nest.size[axis];
+    to += at * args.nest.stride[0][axis];
+    from += at * args.nest.stride[1][axis];
+  }
+  const int x = static_cast<int>(threadIdx.x) % kTile, y = static_cast<int>(threadIdx.x) / kTile;
+#pragma unroll
+  for (int j = y; j < kTile; j += 256 / kTile)
+    if (i0 + x < rows && j0 + j < columns) tile[j][x] = src[from + (j0 + j) * args.nest.stride[1][column] + i0 + x];
+  __syncthreads();
+#pragma unroll
+  for (int i = y; i < kTile; i += 256 / kTile)
+    if (i0 + i < rows && j0 + x < columns) dst[to + (i0 + i) * args.nest.stride[0][row] + j0 + x] = tile[x][i];
 }
 
 template <class T>
@@ -22,7 +64,20 @@ __global__ void fill(const __grid_constant__ MoveArgs args) {
   TAPE_KERNEL_BEGIN(args);
   T* const dst = static_cast<T*>(args.dst);
   const T value = static_cast<T>(args.value);
-  for (uint64_t i = first_element(); i < args.nest.elements; i += element_step()) {
+  constexpr int V = kPackOf<T>;
+  uint64_t done = 0;
+  if (args.nest.pack == V && aligned_for(dst, V)) {
+    Pack<T, V> all;
+#pragma unroll
+    for (int v = 0; v < V; ++v) all.item[v] = value;
+    done = args.nest.elements / V * V;
+    for (uint64_t i = first_element() * V; i < done; i += element_step() * V) {
+      int64_t at[1];
+      nest_offsets(args.nest, i, at);
+      store_pack<T, V>(dst + at[0], all);
+    }
+  }
+  for (uint64_t i = done + first_element(); i < args.nest.elements; i += element_step()) {
     int64_t at[1];
     nest_offsets(args.nest, i, at);
     dst[at[0]] = value;
@@ -47,7 +102,21 @@ template <class S, class D>
 __device__ __forceinline__ void cast_all(const MoveArgs& args) {
   D* const dst = static_cast<D*>(args.dst);
   const S* const src = static_cast<const S*>(args.src[0]);
-  for (uint64_t i = first_element(); i < args.nest.elements; i += element_step()) {
+  constexpr int V = kPackOf<S> < kPackOf<D> ? kPackOf<S> : kPackOf<D>;
+  uint64_t done = 0;
+  if (args.nest.pack == V && aligned_for(dst, V) && aligned_for(src, V)) {
+    done = args.nest.elements / V * V;
+    for (uint64_t i = first_element() * V; i < done; i += element_step() * V) {
+      int64_t at[2];
+      nest_offsets(args.nest, i, at);
+      const Operand<S, V> from(src, at[1], args.nest.stride[1][args.nest.rank - 1]);
+      Pack<D, V> to;
+#pragma unroll
+      for (int v = 0; v < V; ++v) to.item[v] = convert<S, D>(from.pack.item[v]);
+      store_pack<D, V>(dst + at[0], to);
+    }
+  }
+  for (uint64_t i = done + first_element(); i < args.nest.elements; i += element_step()) {
     int64_t at[2];
     nest_offsets(args.nest, i, at);
     dst[at[0]] = convert<S, D>(src[at[1]]);
@@ -103,6 +172,12 @@ __global__ void iota(const __grid_constant__ IotaArgs args) {
 
 const void* copy_kernel(DType dtype) {
   return dispatch_size(dtype, [](auto type) { return address_of(&copy<typename decltype(type)::type>); });
+}
+const void* transpose_kernel(DType dtype) {
+  return dispatch_size(dtype, [](auto type) { return address_of(&transpose<typename decltype(type)::type>); });
+}
+int64_t transpose_tile(DType dtype) {
+  return size_of(dtype) < 4 ? 64 : 32;
 }
 const void* fill_kernel(DType dtype) {
   return dispatch_size(dtype, [](auto type) { return address_of(&fill<typename decltype(type)::type>); });

@@ -11,6 +11,11 @@
 namespace tape::cuda {
 namespace {
 
+/// Elements in 16 bytes.
+int64_t pack_of(DType dtype) {
+  return static_cast<int64_t>(16 / size_of(dtype));
+}
+
 constexpr double kInf = std::numeric_limits<double>::infinity();
 
 /// Attributes p and q, or the immediate as p.
@@ -82,6 +87,7 @@ void fill(const View& dst, uint64_t value, LaunchList& list) {
   args.value = value;
   const View* const views[] = {&dst};
   args.nest = make_nest(views);
+  pack_nest(args.nest, 1, pack_of(dst.dtype));
   list.add(fill_kernel(dst.dtype), LaunchList::over(args.nest.elements), args, kMovePointers);
 }
 
@@ -107,6 +113,8 @@ void move(const Call& call, LaunchList& list) {
     if (i != 0) args.src[i - 1] = call.operands[i].pointer();
   }
   args.nest = make_nest(views);
+  if (views.size() == 2)
+    pack_nest(args.nest, 2, std::min(pack_of(call.operands[0].dtype), pack_of(call.operands[1].dtype)));
   args.dtype = static_cast<uint32_t>(call.operands[0].dtype);
   const void* const kernel = call.opcode() == Opcode::Cast    ? cast_kernel(call.operands[1].dtype)
                              : call.opcode() == Opcode::Where ? where_kernel(call.operands[0].dtype)
@@ -148,6 +156,7 @@ bool lower_elementwise(const Call& call, LaunchList& list) {
     views.push_back(&call.operands[2]);
   }
   args.nest = make_nest(views);
+  pack_nest(args.nest, views.size(), pack_of(call.operands[1].dtype));
   args.accumulate = call.accumulate;
   read_attributes(call, args);
   if (args.nest.elements == 0) return true;

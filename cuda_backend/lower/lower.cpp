@@ -73,4 +73,17 @@ Nest make_nest(std::span<const View* const> operands) {
   return nest;
 }
 
+void pack_nest(Nest& nest, size_t operands, int64_t pack, std::span<const int64_t> offsets) {
+  const uint32_t inner = nest.rank - 1;
+  if (pack < 2 || (inner != 0 && nest.size[inner] % pack != 0)) return;
+  for (const int64_t offset : offsets)
+    if (offset % pack != 0) return;
+  for (size_t k = 0; k < operands; ++k) {
+    if (nest.stride[k][inner] != 1 && (k == 0 || nest.stride[k][inner] != 0)) return;
+    for (uint32_t axis = 0; axis < inner && nest.stride[k][inner] != 0; ++axis)
+      if (nest.stride[k][axis] % pack != 0) return;
+  }
+  nest.pack = static_cast<uint32_t>(pack);
+}
+
 }  // namespace tape::cuda

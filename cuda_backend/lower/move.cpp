@@ -1,4 +1,7 @@
 // Moves between two layouts: RESHAPE, TRANSPOSE, BROADCAST, CONCAT, SPLIT, SLICE, SLICE_GRAD, FLIP.
+#include <limits>
+#include <utility>
+
 #include "cuda_backend/kernels/elementwise.h"
 #include "cuda_backend/launch.h"
 #include "cuda_backend/lower/values.h"
@@ -20,6 +23,25 @@ struct Walk {
   int64_t dst_at = 0, src_at = 0;
 };
 
+/// Puts the axis along which src is adjacent before the last one, where dst is; the number of tiles of these two, 0
+/// where a tile would stay mostly empty or the two are one.
+uint64_t transposed_tiles(Nest& nest, int64_t tile) {
+  const uint32_t last = nest.rank - 1;
+  if (nest.rank < 2 || nest.stride[0][last] != 1 || nest.stride[1][last] == 1 || nest.size[last] < 8) return 0;
+  uint32_t axis = 0;
+  while (axis < last && nest.stride[1][axis] != 1) ++axis;
+  if (axis == last || nest.size[axis] < 8) return 0;
+  for (; axis + 1 < last; ++axis) {
+    std::swap(nest.size[axis], nest.size[axis + 1]);
+    for (auto& stride : nest.stride) std::swap(stride[axis], stride[axis + 1]);
+    std::swap(nest.by[axis], nest.by[axis + 1]);
+  }
+  const auto along = [&](uint32_t of) { return static_cast<uint64_t>((nest.size[of] + tile - 1) / tile); };
+  uint64_t tiles = along(last) * along(last - 1);
+  for (uint32_t outer = 0; outer + 1 < last; ++outer) tiles *= static_cast<uint64_t>(nest.size[outer]);
+  return tiles <= std::numeric_limits<int32_t>::max() ? tiles : 0;
+}
+
 void play(const Walk& walk, void* dst, const void* src, DType dtype, LaunchList& list) {
   View to, from;
   to.shape = from.shape = walk.dims;
@@ -34,6 +56,13 @@ void play(const Walk& walk, void* dst, const void* src, DType dtype, LaunchList&
   args.at[1] = walk.src_at;
   const View* const views[] = {&to, &from};
   args.nest = make_nest(views);
+  if (const uint64_t tiles = transposed_tiles(args.nest, transpose_tile(dtype)); tiles != 0) {
+    LaunchList::Shape shape;
+    shape.x = tiles;
+    list.add(transpose_kernel(dtype), shape, args, kMovePointers);
+    return;
+  }
+  pack_nest(args.nest, 2, static_cast<int64_t>(16 / size_of(dtype)), args.at);
   list.add(copy_kernel(dtype), LaunchList::over(args.nest.elements), args, kMovePointers);
 }
 void play(const Walk& walk, const View& dst, const View& src, LaunchList& list) {
