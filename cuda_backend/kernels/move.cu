@@ -14,10 +14,16 @@ __global__ void copy(const __grid_constant__ MoveArgs args) {
   uint64_t done = 0;
   if (args.nest.pack == V && aligned_for(dst, V) && aligned_for(src, V)) {
     done = args.nest.elements / V * V;
-    for (uint64_t i = first_element() * V; i < done; i += element_step() * V) {
-      int64_t at[2];
+    const int64_t stride = args.nest.stride[1][args.nest.rank - 1];
+    const uint64_t step = element_step() * V;
+    for (uint64_t i = first_element() * V; i < done; i += 2 * step) {  // two reads on their way before a write
+      const uint64_t j = i + step < done ? i + step : i;
+      int64_t at[2], next[2];
       nest_offsets(args.nest, i, at);
-      store_pack<T, V>(dst + at[0], Operand<T, V>(src, at[1], args.nest.stride[1][args.nest.rank - 1]).pack);
+      nest_offsets(args.nest, j, next);
+      const Operand<T, V> first(src, at[1], stride), second(src, next[1], stride);
+      store_pack<T, V>(dst + at[0], first.pack);
+      if (j != i) store_pack<T, V>(dst + next[0], second.pack);
     }
   }
   for (uint64_t i = done + first_element(); i < args.nest.elements; i += element_step()) {
@@ -30,7 +36,7 @@ __global__ void copy(const __grid_constant__ MoveArgs args) {
 /// The last two axes of the nest change places: elements of src are adjacent along the one before the last. A block
 /// has a tile of them, read along one direction and written along the other.
 template <class T>
-inline constexpr int kTileOf = sizeof(T) < 4 ? 64 : 32;
+inline constexpr int kTileOf = sizeof(T) <= 4 ? 64 : 32;
 template <class T>
 __global__ void __launch_bounds__(256) transpose(const __grid_constant__ MoveArgs args) {
   TAPE_KERNEL_BEGIN(args);
@@ -177,7 +183,7 @@ const void* transpose_kernel(DType dtype) {
   return dispatch_size(dtype, [](auto type) { return address_of(&transpose<typename decltype(type)::type>); });
 }
 int64_t transpose_tile(DType dtype) {
-  return size_of(dtype) < 4 ? 64 : 32;
+  return size_of(dtype) <= 4 ? 64 : 32;
 }
 const void* fill_kernel(DType dtype) {
   return dispatch_size(dtype, [](auto type) { return address_of(&fill<typename decltype(type)::type>); });
