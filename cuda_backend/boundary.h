@@ -55,6 +55,8 @@ struct tape_cuda_tensor {
 struct tape_cuda_stream {
   uint64_t rows;  // 0: nothing bound
   const void* const* columns;
+  const uint8_t* on_host;  // by column: its rows lie in host memory
+  uint64_t version;        // another one when rows or columns have changed
 };
 
 /// Values of STORE and TRACE, in command order, within run: `position` in the ids of the command. Not 0: no more of

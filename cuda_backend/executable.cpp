@@ -2,7 +2,9 @@
 // so the first check that finds something is the first fault of the tape; what outlives the run looks at the record.
 #include "cuda_backend/executable.h"
 
+#include <algorithm>
 #include <cstddef>
+#include <cstring>
 
 #include "vm/error.h"
 
@@ -57,6 +59,8 @@ Call make_call(const tape_cuda_command& plain, uint64_t index) {
 CudaExecutable::CudaExecutable(const Stream& stream, const tape_cuda_plan& plan, bool canonical)
     : stream_(stream),
       scratch_(plan.scratch, plan.scratch + plan.commands_count),
+      written_(plan.tensors_count),
+      cursors_(plan.streams_count),
       arena_(static_cast<std::byte*>(plan.arena)),
       fault_memory_(sizeof(Fault)),
       pinned_(kPinnedValue + 64) {
@@ -71,12 +75,8 @@ CudaExecutable::CudaExecutable(const Stream& stream, const tape_cuda_plan& plan,
         });
   add_calls(plan);
   resolved_ = list_.packed;
-  for (uint32_t i = 0; i < list_.launches.size(); ++i) {
-    if (list_.launches[i].rows_at >= 0)
-      loads_.push_back(i);
-    else
-      resolve_launch(list_.launches[i], nullptr);
-  }
+  for (const Launch& launch : list_.launches)
+    if (launch.rows_at < 0) resolve_launch(launch, nullptr);
   for (const LaunchList::Library& library : list_.libraries) captured_.push_back(capture(library));
   reset_fault();
 }
@@ -101,8 +101,10 @@ void CudaExecutable::add_calls(const tape_cuda_plan& plan) {
     call.guarded = faultable_ && (can_fault(call.command) || call.command.op->has(kSinkEffect));
     for (size_t i = 0; i < call.command.op->operands().size(); ++i)
       for (const uint32_t id : call.command.operand(i))
-        if (faultable_ && call.command.is_tensor(i) && id != kAbsent && call.command.access(i) != Access::Read)
-          call.guarded = call.guarded || !places_[id].in_arena;
+        if (call.command.is_tensor(i) && id != kAbsent && call.command.access(i) != Access::Read) {
+          written_[id] = true;
+          call.guarded = call.guarded || (faultable_ && !places_[id].in_arena);
+        }
     add_command(call, plan.matching[call.index], plan.scratch_bytes[call.index], poison);
   }
   step_at_.push_back(static_cast<uint32_t>(steps_.size()));
@@ -127,10 +129,33 @@ void CudaExecutable::add_command(const Call& call, uint32_t matching, uint64_t s
     if (ring_ == nullptr) return;
     step.kind = Step::Kind::Deliver;
     step.piece = ring_->lower(call, list_);
+  } else if (call.opcode() == Opcode::Load) {
+    close();
+    add_load(call, step);
   } else {
     lower(call, list_);
   }
   close();
+}
+
+void CudaExecutable::add_load(const Call& call, Step& step) {
+  step.kind = Step::Kind::Load;
+  step.load = static_cast<uint32_t>(loads_.size());
+  loads_.push_back({call.stream, call.cursor, nullptr});
+  lower(call, list_);
+}
+
+/// A Feed for the columns that the launches of a LOAD read.
+void CudaExecutable::make_feed(const Step& step) {
+  std::unique_ptr<Feed>& feed = loads_[step.load].feed;
+  for (uint32_t i = step.first; i < step.last; ++i) {
+    const Launch& launch = list_.launches[i];
+    if (launch.kernel != load_kernel()) continue;
+    const auto& args = *reinterpret_cast<const LoadArgs*>(list_.packed.data() + launch.arguments / 8);
+    if (!feed) feed = std::make_unique<Feed>(args);
+    feed->add_column(i, static_cast<uint32_t>(offset_of(reinterpret_cast<Address>(args.column))),
+                     static_cast<uint64_t>(args.row_bytes));
+  }
 }
 
 void CudaExecutable::add_loop(const Call& call, bool begins) {
@@ -292,15 +317,67 @@ bool CudaExecutable::deliver(const Step& step) {
 void CudaExecutable::run(uint64_t first, uint64_t last, const tape_cuda_stream* streams) {
   if (unread_) static_cast<void>(take_fault());  // the run before ended without anybody asking
   host_fault_ = {};
-  for (const uint32_t index : loads_) {
-    const Launch& load = list_.launches[index];
-    if (load.command < first || load.command >= last) continue;
-    if (streams[load.stream].rows == 0)
-      throw Error(Code::Usage, fmt::format("LOAD: nothing is bound to stream {}", load.stream));
-    resolve_launch(load, streams);
-  }
+  bind_streams(first, last, streams);
   unread_ = true;
   if (!play(first, last)) ring_->discard(stream_);
+}
+
+void CudaExecutable::bind_streams(uint64_t first, uint64_t last, const tape_cuda_stream* streams) {
+  streams_ = streams;
+  std::fill(cursors_.begin(), cursors_.end(), std::nullopt);
+  for (uint32_t at = step_at_[first]; at < step_at_[last]; ++at) {
+    const Step& step = steps_[at];
+    if (step.kind != Step::Kind::Load) continue;
+    const uint32_t stream = loads_[step.load].stream;
+    if (streams[stream].rows == 0) throw Error(Code::Usage, fmt::format("LOAD: nothing is bound to stream {}", stream));
+    for (uint32_t i = step.first; i < step.last; ++i) {
+      const Launch& launch = list_.launches[i];
+      resolve_launch(launch, streams);
+      if (launch.kernel == load_kernel())
+        reinterpret_cast<LoadArgs*>(resolved_.data() + launch.arguments / 8)->gathered = 0;
+    }
+  }
+}
+
+bool CudaExecutable::load(const Step& step) {
+  Load& load = loads_[step.load];
+  const tape_cuda_stream& stream = streams_[load.stream];
+  bool hosted = false;
+  for (uint32_t i = step.first; i < step.last; ++i) {
+    const Launch& launch = list_.launches[i];
+    if (launch.kernel != load_kernel()) continue;
+    const auto& args = *reinterpret_cast<const LoadArgs*>(list_.packed.data() + launch.arguments / 8);
+    hosted = hosted || stream.on_host[offset_of(reinterpret_cast<Address>(args.column))] != 0;
+  }
+  std::optional<Cursor>& cursor = cursors_[load.stream];
+  const auto rows = static_cast<int64_t>(stream.rows);
+  if (hosted) {
+    if (!load.feed) make_feed(step);
+    if (!cursor || written_[load.cursor]) {
+      std::byte* const value = static_cast<std::byte*>(pinned_.get()) + kPinnedValue;
+      if (!read(value, address_of(load.cursor), sizeof(Cursor))) return false;
+      cursor.emplace();
+      std::memcpy(&*cursor, value, sizeof(Cursor));
+    }
+  }
+  const bool fed = hosted && cursor->row >= 0 && cursor->row < rows;  // else LOAD faults before it reads a row
+  if (fed) {
+    const std::byte* const slot = load.feed->take(*cursor, stream, stream_);
+    for (const Feed::Column& column : load.feed->columns()) {
+      if (stream.on_host[column.column] == 0) continue;
+      auto& args = *reinterpret_cast<LoadArgs*>(resolved_.data() + list_.launches[column.launch].arguments / 8);
+      args.column = slot + column.offset;
+      args.gathered = 1;
+    }
+  }
+  for (uint32_t i = step.first; i < step.last; ++i) launch(list_.launches[i]);
+  if (!fed) {
+    cursor.reset();
+    return true;
+  }
+  cursor = load.feed->next(*cursor, rows);
+  load.feed->release(*cursor, stream, stream_);
+  return true;
 }
 
 /// False: the host takes no more values.
@@ -312,6 +389,9 @@ bool CudaExecutable::play(uint64_t first, uint64_t last) {
       case Step::Kind::Launches:
         for (uint32_t i = step.first; i < step.last; ++i) launch(list_.launches[i]);
         ++at;
+        break;
+      case Step::Kind::Load:
+        if (load(step)) ++at;
         break;
       case Step::Kind::Deliver:
         if (!deliver(step)) return false;

@@ -3,8 +3,10 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <vector>
 
+#include "cuda_backend/feed.h"
 #include "cuda_backend/handles.h"
 #include "cuda_backend/launch.h"
 #include "cuda_backend/ring.h"
@@ -24,17 +26,22 @@ class CudaExecutable {
 
  private:
   struct Step {
-    enum class Kind : uint8_t { Launches, Deliver, Begin, End } kind = Kind::Launches;
+    enum class Kind : uint8_t { Launches, Load, Deliver, Begin, End } kind = Kind::Launches;
     uint32_t first = 0, last = 0;  // launches
     uint64_t command = 0;
     uint32_t loop = 0, other = 0;  // Begin, End: the loop, the step of the partner
     uint32_t piece = 0;            // Deliver: of the first launch
+    uint32_t load = 0;             // Load
   };
   struct Loop {
     enum class Kind : uint8_t { Constant, Counted, While } kind = Kind::Constant;
     int64_t count = 0, max = 0, left = 0;
     uint32_t tensor = 0;
     bool wide = false;  // i64
+  };
+  struct Load {
+    uint32_t stream = 0, cursor = 0;  // ids
+    std::unique_ptr<Feed> feed;       // with columns in host memory, from the first run on
   };
   struct Place {
     bool in_arena = false;
@@ -45,6 +52,8 @@ class CudaExecutable {
   void add_calls(const tape_cuda_plan& plan);
   void add_command(const Call& call, uint32_t matching, uint64_t scratch_bytes, const Poison& poison);
   void add_loop(const Call& call, bool begins);
+  void add_load(const Call& call, Step& step);
+  void make_feed(const Step& step);
   [[nodiscard]] void* resolve(Address address, uint64_t command, const tape_cuda_stream* streams) const;
   void resolve_launch(const Launch& launch, const tape_cuda_stream* streams);
   void launch(const Launch& launch);
@@ -57,6 +66,9 @@ class CudaExecutable {
   [[nodiscard]] bool enter(Loop& loop, uint64_t command);
   [[nodiscard]] bool again(Loop& loop);
   [[nodiscard]] bool deliver(const Step& step);
+  void bind_streams(uint64_t first, uint64_t last, const tape_cuda_stream* streams);
+  /// A LOAD; false when a fault has stopped the tape.
+  [[nodiscard]] bool load(const Step& step);
   [[nodiscard]] bool play(uint64_t first, uint64_t last);
 
   const Stream& stream_;
@@ -69,7 +81,10 @@ class CudaExecutable {
   std::vector<uint32_t> step_at_;  // by command, and one past the last
   std::vector<Place> places_;      // by tensor
   std::vector<uint64_t> scratch_;  // by command
-  std::vector<uint32_t> loads_;    // launches of LOADs
+  std::vector<Load> loads_;
+  std::vector<bool> written_;                   // by tensor: a command other than LOAD writes it
+  const tape_cuda_stream* streams_ = nullptr;   // of this run
+  std::vector<std::optional<Cursor>> cursors_;  // by stream: where it is in this run, as far as the host knows
   std::byte* arena_ = nullptr;
   std::unique_ptr<Ring> ring_;  // where a STORE or TRACE has a reader
   bool faultable_ = false;

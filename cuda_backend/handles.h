@@ -40,6 +40,22 @@ class Stream {
   cudaStream_t stream_ = nullptr;
 };
 
+/// A place in a stream.
+class Event {
+ public:
+  Event() { check(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "cudaEventCreate"); }
+  ~Event() { cudaEventDestroy(event_); }
+  Event(const Event&) = delete;
+  Event& operator=(const Event&) = delete;
+  void record(const Stream& stream) { check(cudaEventRecord(event_, stream.get()), "cudaEventRecord"); }
+  /// What is launched into the stream from now on waits for the place; at once where nothing was recorded.
+  void hold(const Stream& stream) const { check(cudaStreamWaitEvent(stream.get(), event_, 0), "cudaStreamWaitEvent"); }
+  void wait() const { check(cudaEventSynchronize(event_), "cudaEventSynchronize"); }
+
+ private:
+  cudaEvent_t event_ = nullptr;
+};
+
 class DeviceMemory {
  public:
   DeviceMemory() = default;

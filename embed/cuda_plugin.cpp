@@ -204,7 +204,7 @@ class CudaExecutable final : public Executable {
       streams_[i] = {};
       if (binding == nullptr) continue;
       columns_[i].assign(binding->columns.begin(), binding->columns.end());
-      streams_[i] = {binding->rows, columns_[i].data()};
+      streams_[i] = {binding->rows, columns_[i].data(), binding->on_host.data(), binding->version};
     }
     tape_cuda_error error{};
     thrown_ = nullptr;
@@ -325,6 +325,7 @@ class CudaBackend final : public Backend {
     capabilities_.device = describe(card);
     capabilities_.memory = card.memory;
     take_notes();
+    capabilities_.stream_memory = card.memory / 4;
   }
 
   [[nodiscard]] const Capabilities& capabilities() const override { return capabilities_; }

@@ -24,6 +24,9 @@ struct Capabilities {
   uint64_t memory = 0;         // bytes one module may use in all
   bool floats_as_f64 = false;  // the oracle: every float tensor is stored and computed as f64
   unsigned alignment = 256;    // bytes
+  /// Bytes that columns of streams may take of it; those beyond stay in host memory and LOAD fetches their rows. Not
+  /// given: every column lies in the backend's memory.
+  std::optional<uint64_t> stream_memory;
   unsigned threads = 1;
   std::vector<std::string> notes;  // options off their default, environment that changes results
   /// The dtype a tensor of declared dtype `dtype` is stored in.
@@ -44,11 +47,13 @@ struct Selection {
   uint64_t scratch = 0;
 };
 
-/// A bound stream: columns resident in backend memory, in storage dtype, row-major. Owned by the Machine; its address
-/// is stable, its content may change between runs.
+/// A bound stream: columns in storage dtype, row-major. Owned by the Machine; its address is stable, its content may
+/// change between runs.
 struct StreamBinding {
   uint64_t rows = 0;                      // 0: nothing bound
-  std::vector<const std::byte*> columns;  // backend addresses
+  std::vector<const std::byte*> columns;  // backend addresses, or host addresses
+  std::vector<uint8_t> on_host;           // by column: 1 for a host address (Capabilities::stream_memory)
+  uint64_t version = 0;                   // another one when rows or columns have changed
 };
 
 /// Where STORE and TRACE hand values to the host. Called in command order, on the thread that runs.

@@ -24,6 +24,8 @@ struct MachineOptions {
   bool poison = false;
   bool share_common = true;    // -O1
   bool eliminate_dead = true;  // -O1
+  /// Bytes of stream columns that may lie in a card's memory, at most what its backend says; more stays on the host.
+  uint64_t stream_memory = ~uint64_t{0};
   size_t prepared_limit = 64;  // ready tapes kept for run(name) and run(module), least recently used first out
 };
 

@@ -31,14 +31,15 @@ struct Slot {
 
 struct BoundColumn {
   std::unique_ptr<Buffer> buffer;
-  uint64_t rows = 0;
+  std::vector<std::byte> host;  // instead of the buffer, where the columns are too large for it
+  uint64_t rows = 0;            // 0: not bound yet
 };
 struct StreamSlot {
   const Stream* stream = nullptr;
-  std::string folder;                // default paths start here
-  StreamBinding binding;             // what LOAD reads; set when ready
-  std::vector<BoundColumn> columns;  // no buffer: not bound yet
-  bool ready = false;                // every column bound, row counts equal
+  std::string folder;     // default paths start here
+  StreamBinding binding;  // what LOAD reads; set when ready
+  std::vector<BoundColumn> columns;
+  bool ready = false;  // every column bound, row counts equal
 };
 
 struct SinkSlot {
@@ -190,6 +191,7 @@ struct Impl {
   [[nodiscard]] StreamSlot& stream(std::string_view name);
   void bind_column(StreamSlot& slot, size_t column, const HostArray& rows);
   void make_ready(StreamSlot& slot);
+  [[nodiscard]] bool fits_backend(const BoundColumn& column, uint64_t bytes) const;
 };
 
 /// "w1 f32[64,128]"

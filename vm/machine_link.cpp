@@ -163,6 +163,7 @@ void enter_streams(Impl& machine, Loaded& loaded) {
     slot.folder = module.folder;
     slot.columns.resize(stream.columns.size());
     slot.binding.columns.resize(stream.columns.size());
+    slot.binding.on_host.resize(stream.columns.size());
     machine.streams.emplace(stream.name, &slot);
     loaded.streams.push_back(&slot);
   }

@@ -77,17 +77,35 @@ void Impl::bind_column(StreamSlot& slot, size_t column, const HostArray& rows) {
   std::vector<std::byte> bytes(static_cast<uint64_t>(array.shape.elements()) * size_of(stored));
   convert(array.bytes, array.dtype, bytes, stored);
   BoundColumn& bound = slot.columns[column];
-  bound.buffer = backend->allocate(std::max<uint64_t>(bytes.size(), 1));
   bound.rows = static_cast<uint64_t>(rows.shape[0]);
-  backend->upload(bound.buffer->address(), bytes);
   slot.ready = false;
+  if (!fits_backend(bound, bytes.size())) {
+    bound.buffer.reset();
+    bound.host = std::move(bytes);
+    return;
+  }
+  bound.host = {};
+  bound.buffer = backend->allocate(std::max<uint64_t>(bytes.size(), 1));
+  backend->upload(bound.buffer->address(), bytes);
+}
+
+/// Whether a column may lie in the backend's memory, beside those that do.
+bool Impl::fits_backend(const BoundColumn& column, uint64_t bytes) const {
+  const std::optional<uint64_t> limit = backend->capabilities().stream_memory;
+  if (!limit) return true;
+  uint64_t taken = 0;
+  for (const StreamSlot& stream : stream_slots)
+    for (const BoundColumn& other : stream.columns)
+      if (other.buffer && &other != &column) taken += other.buffer->bytes();
+  const uint64_t budget = std::min(*limit, options.stream_memory);
+  return taken <= budget && bytes <= budget - taken;
 }
 
 void Impl::make_ready(StreamSlot& slot) {
   const Stream& declared = *slot.stream;
   for (size_t i = 0; i < declared.columns.size(); ++i) {
     const Column& column = declared.columns[i];
-    if (slot.columns[i].buffer) continue;
+    if (slot.columns[i].rows != 0) continue;
     if (column.path.empty())
       throw Error(Code::Usage, fmt::format("stream {}: column `{}` is not bound and has no default file", declared.name,
                                            column.name));
@@ -99,7 +117,12 @@ void Impl::make_ready(StreamSlot& slot) {
                                            declared.columns[0].name, slot.columns[0].rows, declared.columns[i].name,
                                            slot.columns[i].rows));
   slot.binding.rows = slot.columns.empty() ? 0 : slot.columns[0].rows;
-  for (size_t i = 0; i < slot.columns.size(); ++i) slot.binding.columns[i] = slot.columns[i].buffer->address();
+  for (size_t i = 0; i < slot.columns.size(); ++i) {
+    const BoundColumn& column = slot.columns[i];
+    slot.binding.on_host[i] = column.buffer ? 0 : 1;
+    slot.binding.columns[i] = column.buffer ? column.buffer->address() : column.host.data();
+  }
+  ++slot.binding.version;
   slot.ready = true;
 }
 

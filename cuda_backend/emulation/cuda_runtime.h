@@ -181,6 +181,23 @@ inline cudaError_t cudaStreamSynchronize(cudaStream_t) {
 inline cudaError_t cudaStreamQuery(cudaStream_t) {
   return cudaSuccess;
 }
+using cudaEvent_t = void*;
+inline constexpr unsigned cudaEventDisableTiming = 2;
+inline cudaError_t cudaEventCreateWithFlags(cudaEvent_t*, unsigned) {
+  return cudaSuccess;
+}
+inline cudaError_t cudaEventDestroy(cudaEvent_t) {
+  return cudaSuccess;
+}
+inline cudaError_t cudaEventRecord(cudaEvent_t, cudaStream_t) {
+  return cudaSuccess;
+}
+inline cudaError_t cudaEventSynchronize(cudaEvent_t) {
+  return cudaSuccess;
+}
+inline cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned) {
+  return cudaSuccess;
+}
 inline cudaError_t cudaSetDevice(int) {
   return cudaSuccess;
 }

@@ -284,7 +284,9 @@ __global__ void load_rows(const __grid_constant__ LoadArgs args) {
     return;
   }
   __shared__ int64_t row;
-  if (threadIdx.x == 0) {
+  if (threadIdx.x == 0 && args.gathered != 0) {
+    row = i;
+  } else if (threadIdx.x == 0) {
     const int64_t epoch = args.cursor[0] + (from + i) / args.stream_rows;
     row = (from + i) % args.stream_rows;
     if (args.shuffle != 0) row = device::shuffled(device::shuffle_key(args.seed, epoch, args.stream_rows), row);

@@ -94,6 +94,7 @@ struct LoadArgs {  // one column of LOAD
   const int64_t* cursor;
   int64_t stream_rows, rows, row_bytes, seed;
   uint32_t pad, shuffle;
+  uint32_t gathered, reserved;  // the column holds the rows of this batch alone, in order
 };
 inline constexpr unsigned kLoadPointers = 4;
 [[nodiscard]] const void* load_kernel();
