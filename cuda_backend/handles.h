@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <utility>
 
 #include "cuda_backend/boundary.h"
@@ -14,11 +15,19 @@
 
 namespace tape::cuda {
 
-/// Throws Error(Limit) where the card has no memory left, Error(Internal) for anything else.
+/// What the CUDA runtime answered; but for a refusal of memory nothing on the card can be relied on afterwards.
+class CudaError : public Error {
+ public:
+  using Error::Error;
+};
+
+/// Throws Error(Limit) where the card has no memory left, CudaError (Internal) for anything else.
 inline void check(cudaError_t status, const char* what) {
   if (status == cudaSuccess) return;
-  const Code code = status == cudaErrorMemoryAllocation ? Code::Limit : Code::Internal;
-  throw Error(code, fmt::format("cuda: {}: {} ({})", what, cudaGetErrorString(status), cudaGetErrorName(status)));
+  static_cast<void>(cudaGetLastError());  // read here, not by the next launch
+  const std::string text = fmt::format("cuda: {}: {} ({})", what, cudaGetErrorString(status), cudaGetErrorName(status));
+  if (status == cudaErrorMemoryAllocation) throw Error(Code::Limit, text);
+  throw CudaError(Code::Internal, text);
 }
 
 class Stream {

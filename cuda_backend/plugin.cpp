@@ -15,6 +15,7 @@ struct tape_cuda_backend {
   tape_cuda_card card{};
   tape_cuda_options options{};
   std::unique_ptr<tape::cuda::Stream> stream;
+  std::string lost;  // the CUDA error after which nothing on the card can be relied on
 };
 
 struct tape_cuda_executable {
@@ -45,8 +46,19 @@ auto guarded(tape_cuda_error* error, F&& f) -> decltype(f()) {
   return decltype(f())();
 }
 
-void use(const tape_cuda_backend* backend) {
-  tape::cuda::check(cudaSetDevice(backend->device), "cudaSetDevice");
+/// The same on the card of a backend, unless that is lost. An error of CUDA is a bug of ours and sticks to the context.
+template <class F>
+auto guarded(tape_cuda_backend* backend, tape_cuda_error* error, F&& f) -> decltype(f()) {
+  return guarded(error, [&] {
+    if (!backend->lost.empty()) throw Error(Code::Internal, backend->lost);
+    try {
+      tape::cuda::check(cudaSetDevice(backend->device), "cudaSetDevice");
+      return f();
+    } catch (const tape::cuda::CudaError& caught) {
+      backend->lost = fmt::format("{}: the Machine is lost, make another", caught.what());
+      throw Error(Code::Internal, backend->lost);
+    }
+  });
 }
 
 void probe(tape_cuda_card* card, tape_cuda_error* error) {
@@ -73,8 +85,7 @@ void close_card(tape_cuda_backend* backend) {
 }
 
 void* allocate(tape_cuda_backend* backend, uint64_t bytes, tape_cuda_error* error) {
-  return guarded(error, [&] {
-    use(backend);
+  return guarded(backend, error, [&] {
     tape::cuda::DeviceMemory memory(bytes);
     tape::cuda::check(cudaMemsetAsync(memory.get(), 0, bytes == 0 ? 1 : bytes, backend->stream->get()),
                       "cudaMemsetAsync");
@@ -89,9 +100,8 @@ void release(tape_cuda_backend* backend, void* address) {
 
 void copy(tape_cuda_backend* backend, void* to, const void* from, uint64_t bytes, cudaMemcpyKind kind,
           tape_cuda_error* error) {
-  guarded(error, [&] {
+  guarded(backend, error, [&] {
     if (bytes == 0) return;
-    use(backend);
     tape::cuda::check(cudaMemcpyAsync(to, from, bytes, kind, backend->stream->get()), "cudaMemcpyAsync");
     backend->stream->wait();
   });
@@ -104,8 +114,7 @@ void download(tape_cuda_backend* backend, void* to, const void* from, uint64_t b
 }
 
 uint64_t select_kernel(tape_cuda_backend* backend, const tape_cuda_command* command, tape_cuda_error* error) {
-  return guarded(error, [&] {
-    use(backend);
+  return guarded(backend, error, [&] {
     tape::cuda::LaunchList list;
     list.canonical = backend->options.canonical_order != 0;
     tape::cuda::lower(tape::cuda::make_call(*command, 0), list);
@@ -114,8 +123,7 @@ uint64_t select_kernel(tape_cuda_backend* backend, const tape_cuda_command* comm
 }
 
 tape_cuda_executable* prepare(tape_cuda_backend* backend, const tape_cuda_plan* plan, tape_cuda_error* error) {
-  return guarded(error, [&] {
-    use(backend);
+  return guarded(backend, error, [&] {
     return new tape_cuda_executable{backend, {*backend->stream, *plan, backend->options.canonical_order != 0}};
   });
 }
@@ -128,15 +136,11 @@ void drop(tape_cuda_executable* executable) {
 
 void run(tape_cuda_executable* executable, uint64_t first, uint64_t last, const tape_cuda_stream* streams,
          tape_cuda_error* error) {
-  guarded(error, [&] {
-    use(executable->backend);
-    executable->executable.run(first, last, streams);
-  });
+  guarded(executable->backend, error, [&] { executable->executable.run(first, last, streams); });
 }
 
 void bind(tape_cuda_executable* executable, uint32_t tensor, void* address, tape_cuda_error* error) {
-  guarded(error, [&] {
-    use(executable->backend);
+  guarded(executable->backend, error, [&] {
     executable->backend->stream->wait();
     executable->executable.bind(tensor, address);
   });
@@ -144,17 +148,11 @@ void bind(tape_cuda_executable* executable, uint32_t tensor, void* address, tape
 
 void fault(tape_cuda_executable* executable, tape_cuda_fault* fault, tape_cuda_error* error) {
   *fault = {};
-  guarded(error, [&] {
-    use(executable->backend);
-    *fault = executable->executable.take_fault();
-  });
+  guarded(executable->backend, error, [&] { *fault = executable->executable.take_fault(); });
 }
 
 void synchronize(tape_cuda_backend* backend, tape_cuda_error* error) {
-  guarded(error, [&] {
-    use(backend);
-    backend->stream->wait();
-  });
+  guarded(backend, error, [&] { backend->stream->wait(); });
 }
 
 void notes(tape_cuda_backend*, char* text, uint64_t size) {

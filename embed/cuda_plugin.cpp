@@ -388,4 +388,12 @@ std::string describe_cuda() {
   return describe(card);
 }
 
+uint64_t free_cuda_memory() {
+  tape_cuda_card card{};
+  tape_cuda_error error{};
+  plugin().probe(&card, &error);
+  check(error);
+  return card.memory;
+}
+
 }  // namespace tape

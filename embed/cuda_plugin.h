@@ -13,5 +13,7 @@ namespace tape {
 [[nodiscard]] std::unique_ptr<Backend> open_cuda_backend(bool canonical_order = false);
 /// "NVIDIA H200, compute capability 9.0, driver for CUDA 13.0, 139 of 140 GiB free". Throws as open_cuda_backend.
 [[nodiscard]] std::string describe_cuda();
+/// Bytes free on that card now. Throws as open_cuda_backend.
+[[nodiscard]] uint64_t free_cuda_memory();
 
 }  // namespace tape

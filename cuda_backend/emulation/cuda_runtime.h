@@ -144,7 +144,13 @@ inline int64_t __double_as_longlong(double x) {
 }
 
 // ---- the runtime, as far as it is used ----
-enum cudaError_t { cudaSuccess, cudaErrorMemoryAllocation, cudaErrorNoDevice, cudaErrorNotReady };
+enum cudaError_t {
+  cudaSuccess,
+  cudaErrorMemoryAllocation,
+  cudaErrorNoDevice,
+  cudaErrorNotReady,
+  cudaErrorLaunchFailure
+};
 enum cudaMemcpyKind { cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost };
 using cudaStream_t = void*;
 inline constexpr unsigned cudaStreamNonBlocking = 1;
@@ -201,24 +207,15 @@ inline cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned) {
 inline cudaError_t cudaSetDevice(int) {
   return cudaSuccess;
 }
-inline cudaError_t cudaGetDeviceCount(int* count) {
-  *count = 1;
-  return cudaSuccess;
-}
+cudaError_t cudaGetDeviceCount(int* count);
 inline cudaError_t cudaGetDeviceProperties(cudaDeviceProp*, int) {
   return cudaSuccess;
 }
 inline cudaError_t cudaFuncGetAttributes(cudaFuncAttributes*, const void*) {
   return cudaSuccess;
 }
-inline cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
-  *free = *total = size_t{1} << 32;
-  return cudaSuccess;
-}
-inline cudaError_t cudaDriverGetVersion(int* version) {
-  *version = 13000;
-  return cudaSuccess;
-}
+cudaError_t cudaMemGetInfo(size_t* free, size_t* total);
+cudaError_t cudaDriverGetVersion(int* version);
 inline cudaError_t cudaRuntimeGetVersion(int* version) {
   *version = 13000;
   return cudaSuccess;
@@ -226,9 +223,5 @@ inline cudaError_t cudaRuntimeGetVersion(int* version) {
 inline cudaError_t cudaGetLastError() {
   return cudaSuccess;
 }
-inline const char* cudaGetErrorString(cudaError_t status) {
-  return status == cudaSuccess ? "no error" : "error";
-}
-inline const char* cudaGetErrorName(cudaError_t status) {
-  return status == cudaSuccess ? "cudaSuccess" : "cudaError";
-}
+const char* cudaGetErrorString(cudaError_t status);
+const char* cudaGetErrorName(cudaError_t status);

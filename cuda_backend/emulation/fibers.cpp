@@ -3,6 +3,7 @@
 #include <ucontext.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <map>
@@ -207,7 +208,47 @@ cudaError_t cudaFree(void* address) {
   return cudaSuccess;
 }
 
+namespace {
+
+int64_t setting(const char* name, int64_t otherwise) {
+  const char* const text = std::getenv(name);
+  return text == nullptr ? otherwise : std::strtoll(text, nullptr, 10);
+}
+
+/// With TAPE_EMULATION_FAILS=N, the Nth launch and everything behind it fail, until the variable is gone.
+std::atomic<int64_t> launches;
+bool broken(int64_t launched) {
+  const int64_t at = setting("TAPE_EMULATION_FAILS", 0);
+  if (at == 0) launches = 0;
+  return at != 0 && (launches += launched) >= at;
+}
+
+}  // namespace
+
+cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
+  const std::lock_guard lock(allocation);
+  *free = *total = size_t{1} << 32;
+  for (const auto& [address, bytes] : allocated) *free -= bytes;
+  return cudaSuccess;
+}
+// TAPE_EMULATION_DRIVER: the CUDA version of the driver, 0 for none. TAPE_EMULATION_CARDS: how many.
+cudaError_t cudaDriverGetVersion(int* version) {
+  *version = static_cast<int>(setting("TAPE_EMULATION_DRIVER", 13000));
+  return cudaSuccess;
+}
+cudaError_t cudaGetDeviceCount(int* count) {
+  *count = static_cast<int>(setting("TAPE_EMULATION_CARDS", 1));
+  return *count == 0 ? cudaErrorNoDevice : cudaSuccess;
+}
+const char* cudaGetErrorString(cudaError_t status) {
+  return status == cudaErrorNoDevice ? "no CUDA-capable device is detected" : "unspecified launch failure";
+}
+const char* cudaGetErrorName(cudaError_t status) {
+  return status == cudaErrorNoDevice ? "cudaErrorNoDevice" : "cudaErrorLaunchFailure";
+}
+
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind, cudaStream_t) {
+  if (broken(0)) return cudaErrorLaunchFailure;
   std::memcpy(to, from, bytes);
   return cudaSuccess;
 }
@@ -217,6 +258,7 @@ cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t) {
 }
 
 cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void* kernel_address, void** kernel_arguments) {
+  if (broken(1)) return cudaErrorLaunchFailure;
   const std::lock_guard lock(one_launch);
   kernel = static_cast<const Kernel*>(kernel_address);
   arguments = kernel_arguments[0];
