@@ -23,7 +23,8 @@ const Kind kKinds[] = {
     {"close", "  ASSERT_CLOSE badf, nonef, atol=0.5\n", "badf is 1, nonef is 0: |a - b| = 1 is above 0.5"},
     {"cursor", "  MUL j, jump, badl\n  ADD rows.cursor, rows.cursor, j\n  LOAD x3, rows, rows=3\n",
      "outside the 11 rows bound"},
-    {"start", "  MUL s, bad, 7\n  DYNAMIC_SLICE part, w, s, shape=[2]\n", "start 7 at step.s of axis 0 is outside [0,1]"},
+    {"start", "  MUL s, bad, 7\n  DYNAMIC_SLICE part, w, s, shape=[2]\n",
+     "start 7 at step.s of axis 0 is outside [0,1]"},
     {"count", "  MUL times, bad, 9\n  REPEAT times, max=3\n    ADVANCE n, by=100\n  END\n", "times is 9, above max=3"},
     {"logits", "  SUB d, badf, 1\n  DIV q, badf, d\n  RESHAPE qs, q, shape=[1, 1]\n  CATEGORICAL k, qs, noise\n", ""},
 };
