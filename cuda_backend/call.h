@@ -34,6 +34,11 @@ enum Base : uint32_t {
 [[nodiscard]] constexpr uint64_t offset_of(Address address) {
   return address & ((uint64_t{1} << 40) - 1);
 }
+/// For the pointer fields of kernel arguments, which hold symbolic addresses until they are resolved.
+template <class T = void>
+[[nodiscard]] T* symbolic(Address address) {
+  return reinterpret_cast<T*>(address);
+}
 
 struct View {
   Address address = 0;  // 0: the operand is absent
@@ -42,10 +47,9 @@ struct View {
   Shape shape;
   std::array<int64_t, 8> strides{};  // in elements
   [[nodiscard]] bool given() const { return address != 0; }
-  /// For the pointer fields of kernel arguments, which hold symbolic addresses until they are resolved.
   template <class T = void>
   [[nodiscard]] T* pointer() const {
-    return reinterpret_cast<T*>(address);
+    return symbolic<T>(address);
   }
 };
 

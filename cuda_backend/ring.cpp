@@ -36,9 +36,9 @@ uint32_t Ring::lower(const Call& call, LaunchList& list) {
     do {  // a value without elements is one empty piece: whether it comes depends on faults as for any other
       PushArgs args{};
       args.src = view.pointer();
-      args.state = reinterpret_cast<RingState*>(make_address(kRingState, 0));
-      args.sequence = reinterpret_cast<uint64_t*>(make_address(kRingSlots, 0));
-      args.slots = reinterpret_cast<uint8_t*>(make_address(kRingSlots, head_bytes()));
+      args.state = symbolic<RingState>(make_address(kRingState, 0));
+      args.sequence = symbolic<uint64_t>(make_address(kRingSlots, 0));
+      args.slots = symbolic<uint8_t>(make_address(kRingSlots, head_bytes()));
       args.at = at;
       args.bytes = std::min(slot_bytes_, value.bytes - at);
       args.slot_bytes = slot_bytes_;

@@ -13,7 +13,7 @@ void fill(Address to, uint64_t bytes, DType dtype, LaunchList& list) {
   all.shape = {all.elements};
   all.strides = row_major_strides(all.shape);
   MoveArgs args{};
-  args.dst = reinterpret_cast<void*>(to);
+  args.dst = symbolic(to);
   args.value = ~uint64_t{0};
   const View* const views[] = {&all};
   args.nest = make_nest(views);

@@ -7,7 +7,6 @@
 
 #include "embed/expect.h"
 #include "tests/gpu/sides.h"
-#include "vm/io/files.h"
 
 namespace tape::test {
 namespace {
@@ -19,20 +18,16 @@ class Published : public testing::TestWithParam<const char*> {};
 TEST_P(Published, TapesGiveWhatIsExpected) {
   SKIP_WITHOUT_CARD();
   size_t tapes = 0;
-  for (const auto& entry : std::filesystem::directory_iterator(TAPE_SOURCE_DIR "/tests/golden")) {
+  for (const auto& entry : std::filesystem::directory_iterator(source_dir() + "/tests/golden")) {
     const std::string path = entry.path().string();
     if (path.find("published-") == std::string::npos) continue;
-    const std::vector<std::byte> text = io::read_file(path);
-    Diagnostics diagnostics;
-    const std::optional<Assembly> assembly =
-        assemble({reinterpret_cast<const char*>(text.data()), text.size()}, path, {}, diagnostics);
-    ASSERT_TRUE(assembly) << diagnostics.text();
+    const Assembly assembly = assembled_file(path);
     for (const bool reuse : {true, false}) {
       ExpectOptions options;
       options.backend = GetParam();
       options.machine.reuse = reuse;
       options.machine.poison = true;
-      const ExpectReport report = check_expectations(*assembly, options);
+      const ExpectReport report = check_expectations(assembly, options);
       EXPECT_TRUE(report.passed()) << path << ": "
                                    << (report.failures.empty() ? "nothing compared" : report.failures.front());
     }

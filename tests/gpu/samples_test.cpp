@@ -1,12 +1,12 @@
 // Every sample on the card: a short training ends in the state that the CPU in canonical order reaches, to the bit;
 // where a library multiplies (attention), in the same losses. The emulation plays the quick ones, all with TAPE_LONG=1.
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
 
 #include "tests/gpu/sides.h"
-#include "vm/io/files.h"
 
 namespace tape::test {
 namespace {
@@ -40,16 +40,10 @@ const Sample kSamples[] = {
 };
 
 /// `nerf` takes ROUND steps a run.
-VerifiedModule module_of_sample(const std::string& name) {
-  const std::string path = TAPE_SOURCE_DIR "/samples/" + name + ".tape";
-  const std::vector<std::byte> text = io::read_file(path);
+VerifiedModule short_sample(const std::string& name) {
   AssembleOptions options;
   if (name == "nerf") options.set.emplace_back("ROUND", "10");
-  Diagnostics diagnostics;
-  std::optional<Assembly> assembly =
-      assemble({reinterpret_cast<const char*>(text.data()), text.size()}, path, options, diagnostics);
-  if (!assembly) throw std::runtime_error(diagnostics.text());
-  return verified(std::move(assembly->module));
+  return sample_module(name, options);
 }
 
 class Samples : public testing::TestWithParam<Sample> {};
@@ -59,7 +53,7 @@ TEST_P(Samples, EndAsOnTheProcessor) {
   const Sample& sample_case = GetParam();
   const char* const all = std::getenv("TAPE_LONG");
   if (is_emulated() && !sample_case.quick && (all == nullptr || *all == '0')) GTEST_SKIP() << "long in the emulation";
-  Sides sides(module_of_sample(sample_case.name));
+  Sides sides(short_sample(sample_case.name));
   const auto start = std::chrono::steady_clock::now();
   for (const auto& [tape, times] : sample_case.runs)
     for (int i = 0; i < times; ++i) {
@@ -79,7 +73,7 @@ INSTANTIATE_TEST_SUITE_P(Card, Samples, testing::ValuesIn(kSamples), [](const au
 });
 
 TEST(SamplesOnTheCard, LeaveNoneOut) {
-  for (const auto& entry : std::filesystem::directory_iterator(TAPE_SOURCE_DIR "/samples")) {
+  for (const auto& entry : std::filesystem::directory_iterator(source_dir() + "/samples")) {
     if (entry.path().extension() != ".tape") continue;
     const std::string name = entry.path().stem().string();
     if (name == "mnist_cnn") continue;  // its data are not in the repository; cnn has every row of it

@@ -2,9 +2,11 @@
 #pragma once
 
 #include <cstdlib>
+#include <filesystem>
 
 #include "tests/machine/fixture.h"
 #include "vm/compare.h"
+#include "vm/io/files.h"
 
 namespace tape::test {
 
@@ -20,6 +22,22 @@ inline bool is_emulated() {
 }
 #define SKIP_WITHOUT_CARD() \
   if (const std::string reason = ::tape::test::no_card(); !reason.empty()) GTEST_SKIP() << reason
+
+/// The sources: where they were built, or here on a machine that was given the build.
+inline std::string source_dir() {
+  return std::filesystem::exists(TAPE_SOURCE_DIR) ? TAPE_SOURCE_DIR : ".";
+}
+inline Assembly assembled_file(const std::string& path, const AssembleOptions& options = {}) {
+  const std::vector<std::byte> text = io::read_file(path);
+  Diagnostics diagnostics;
+  std::optional<Assembly> assembly =
+      assemble({reinterpret_cast<const char*>(text.data()), text.size()}, path, options, diagnostics);
+  if (!assembly) throw std::runtime_error(diagnostics.text());
+  return *std::move(assembly);
+}
+inline VerifiedModule sample_module(const std::string& name, const AssembleOptions& options = {}) {
+  return verified(assembled_file(source_dir() + "/samples/" + name + ".tape", options).module);
+}
 
 inline std::unique_ptr<Backend> backend_of(const std::string& name) {
   BackendOptions options;

@@ -146,14 +146,14 @@ TEST(Poison, ALocalIsFilledBeforeItsFirstWrite) {
 TEST(Poison, ChangesNoTraining) {
   SKIP_WITHOUT_CARD();
   Machine plain(open_backend("cuda"));
-  plain.add(sample("digits_dropout.tape"));
+  plain.add(sample_module("digits_dropout"));
   for (int i = 0; i < 3; ++i) plain.run("train");
   for (const bool reuse : {false, true}) {
     MachineOptions options;
     options.reuse = reuse;
     options.poison = true;
     Machine poisoned(open_backend("cuda"), options);
-    poisoned.add(sample("digits_dropout.tape"));
+    poisoned.add(sample_module("digits_dropout"));
     for (int i = 0; i < 3; ++i) poisoned.run("train");
     for (const TensorInfo& info : plain.tensors())
       EXPECT_TRUE(compare_exact(plain.retrieve(info.name), poisoned.retrieve(info.name)).equal()) << info.name;
