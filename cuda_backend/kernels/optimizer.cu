@@ -117,16 +117,15 @@ __global__ void clip_scale(const __grid_constant__ ClipArgs args) {
 
 /// The sums by halves, the root, and the scale: -1 where nothing is clipped.
 template <class N>
-__device__ void clip_norm_in(const ClipNormArgs& args, N* values) {
-  const auto* const sums = static_cast<const uint64_t*>(args.sums);
-  for (int64_t i = 0; i < args.tensors; ++i) {
-    const bool f64 = (args.f64[i / 64] >> (i % 64) & 1u) != 0;
-    values[i] = f64 ? static_cast<N>(*reinterpret_cast<const double*>(sums + i))
-                    : static_cast<N>(*reinterpret_cast<const float*>(sums + i));
+__device__ void clip_norm_in(const ClipNormArgs& args) {
+  for (int64_t n = args.tensors; n > 1; n = (n + 1) / 2) {
+    const int64_t half = (n + 1) / 2;
+    for (int64_t j = threadIdx.x; j + half < n; j += blockDim.x)
+      args.sums[j] = static_cast<double>(static_cast<N>(args.sums[j]) + static_cast<N>(args.sums[j + half]));
+    __syncthreads();
   }
-  for (int64_t n = args.tensors; n > 1; n = (n + 1) / 2)
-    for (int64_t j = 0; j + (n + 1) / 2 < n; ++j) values[j] = values[j] + values[j + (n + 1) / 2];
-  const N norm = args.tensors == 0 ? N{} : static_cast<N>(::sqrt(values[0]));
+  if (threadIdx.x != 0) return;
+  const N norm = args.tensors == 0 ? N{} : static_cast<N>(::sqrt(static_cast<N>(args.sums[0])));
   store_low(args.norm, args.dtype, 0, norm);
   const N limit = static_cast<N>(args.limit);
   N scale = device::is_finite(norm) ? limit / norm : static_cast<N>(device::bits_as<double>(0x7FF8000000000000ull));
@@ -135,11 +134,10 @@ __device__ void clip_norm_in(const ClipNormArgs& args, N* values) {
 }
 __global__ void clip_norm(const __grid_constant__ ClipNormArgs args) {
   TAPE_KERNEL_BEGIN(args);
-  __shared__ double values[256];
   if (args.wide != 0)
-    clip_norm_in<double>(args, values);
+    clip_norm_in<double>(args);
   else
-    clip_norm_in<float>(args, reinterpret_cast<float*>(values));
+    clip_norm_in<float>(args);
 }
 
 template <Opcode kOp>

@@ -39,15 +39,15 @@ inline constexpr unsigned kClipPointers = 3;
 
 struct ClipNormArgs {
   const Fault* guard;
-  void* norm;        // the destination
-  void* scale;       // for clip_scale
-  const void* sums;  // of squares of each tensor, 8 bytes apart
+  void* norm;    // the destination
+  void* scale;   // for clip_scale
+  double* sums;  // of squares of each tensor; used up
   int64_t tensors;
   double limit;
   uint32_t dtype, wide;  // of norm; whether it is computed in f64
-  uint64_t f64[4];       // bit i: the sum of tensor i is f64 (256 tensors at most)
 };
 inline constexpr unsigned kClipNormPointers = 4;
+/// One block.
 [[nodiscard]] const void* clip_norm_kernel();
 
 }  // namespace tape::cuda

@@ -71,22 +71,20 @@ void clip(const View& view, const void* kernel, double limit, const void* scale,
 void clip_norm(const Call& call, LaunchList& list) {
   const auto tensors = call.list(0);
   const View& out = call.operand(1);
-  if (tensors.size() > 256) no_kernel(call, " of more than 256 tensors");
   bool wide = out.dtype == DType::F64;
   for (const View& view : tensors) wide = wide || view.dtype == DType::F64;
-  auto* const sums = list.scratch<uint64_t>(tensors.size() * 8);
+  auto* const sums = list.scratch<double>(tensors.size() * 8);
   void* const scale = list.scratch(8);
   ClipNormArgs args{};
   for (size_t i = 0; i < tensors.size(); ++i) {
     const View& view = tensors[i];
-    if (view.dtype == DType::F64) args.f64[i / 64] |= uint64_t{1} << (i % 64);
     ReduceArgs sum{};
-    sum.dst = reinterpret_cast<void*>(reinterpret_cast<Address>(sums) + i * 8);
+    sum.dst = sums + i;
     sum.src = view.pointer();
     sum.outer = sum.inner = 1;
     sum.size = view.elements;
     sum.finish = static_cast<uint32_t>(Finish::Store);
-    sum.dst_dtype = static_cast<uint32_t>(compute_of(view.dtype));
+    sum.dst_dtype = static_cast<uint32_t>(DType::F64);
     sum.empty = view.elements == 0 ? 1 : 0;
     reduce_pass(Take::Square, view.dtype, true, sum, list);
   }
@@ -98,9 +96,7 @@ void clip_norm(const Call& call, LaunchList& list) {
   args.limit = wide ? limit : static_cast<double>(static_cast<float>(limit));
   args.dtype = static_cast<uint32_t>(out.dtype);
   args.wide = wide ? 1 : 0;
-  LaunchList::Shape one;
-  one.block_x = 1;
-  list.add(clip_norm_kernel(), one, args, kClipNormPointers);
+  list.add(clip_norm_kernel(), LaunchList::Shape{}, args, kClipNormPointers);
   for (const View& view : tensors) clip(view, clip_scale_kernel(view.dtype), 0, scale, wide, list);
 }
 

@@ -350,5 +350,19 @@ TEST(GpuBlocks, LongColumns) {
   for (const double value : big.values("y")) ASSERT_NEAR(value, 1.0 / 70'000, 1e-9);
 }
 
+TEST(GpuBlocks, ANormOfManyTensors) {
+  if (const std::string why = refusal(); !why.empty()) GTEST_SKIP() << why;
+  std::string body, names;
+  for (int i = 0; i < 300; ++i) {
+    const std::string name = "g" + std::to_string(i);
+    body += "  FILL " + name + ", value=1, shape=[3], dtype=" + (i == 7 ? "f16" : "f32") + "\n";
+    names += (i == 0 ? "" : ", ") + name;
+  }
+  Big big(".output norm f32[]\n.output y f32[3]\n", body + "  CLIP_NORM [" + names + "], norm, c=15\n  COPY y, g299\n");
+  big.run();
+  EXPECT_EQ(big.values("norm")[0], 30);
+  EXPECT_EQ(big.values("y"), (std::vector<double>{0.5, 0.5, 0.5}));
+}
+
 }  // namespace
 }  // namespace tape
