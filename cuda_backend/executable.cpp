@@ -56,7 +56,7 @@ Call make_call(const tape_cuda_command& plain, uint64_t index) {
   return call;
 }
 
-CudaExecutable::CudaExecutable(const Stream& stream, const tape_cuda_plan& plan, bool canonical)
+CudaExecutable::CudaExecutable(const Stream& stream, const tape_cuda_plan& plan, LowerOptions options)
     : stream_(stream),
       scratch_(plan.scratch, plan.scratch + plan.commands_count),
       written_(plan.tensors_count),
@@ -67,7 +67,8 @@ CudaExecutable::CudaExecutable(const Stream& stream, const tape_cuda_plan& plan,
   for (uint64_t i = 0; i < plan.tensors_count; ++i)
     places_.push_back(
         {plan.tensors[i].in_arena != 0, plan.tensors[i].offset, static_cast<std::byte*>(plan.tensors[i].address)});
-  list_.canonical = canonical;
+  list_.canonical = options.canonical;
+  list_.clusters = options.clusters;
   if (plan.delivers != 0)
     ring_ = std::make_unique<Ring>(
         [deliver = plan.deliver, user = plan.user](const Ring::Value& value, const std::byte* bytes) {
@@ -239,12 +240,23 @@ CapturedCall CudaExecutable::capture(const LaunchList::Library& library) const {
 
 void CudaExecutable::launch(const Launch& launch) {
   if (launch.library >= 0) return captured_[static_cast<size_t>(launch.library)].launch(stream_.get());
+  launch_kernel(launch, reinterpret_cast<std::byte*>(resolved_.data()) + launch.arguments, stream_.get());
+}
+
+void launch_kernel(const Launch& launch, void* arguments, cudaStream_t stream) {
   cudaLaunchConfig_t config{};
   config.gridDim = dim3(launch.grid[0], launch.grid[1], launch.grid[2]);
   config.blockDim = dim3(launch.block[0], launch.block[1]);
-  config.stream = stream_.get();
-  void* arguments[] = {reinterpret_cast<std::byte*>(resolved_.data()) + launch.arguments};
-  check(cudaLaunchKernelExC(&config, launch.kernel, arguments), "cudaLaunchKernelExC");
+  config.stream = stream;
+#ifndef TAPE_CUDA_EMULATION  // whose kernels know their cluster themselves
+  cudaLaunchAttribute attribute{};
+  attribute.id = cudaLaunchAttributeClusterDimension;
+  attribute.val.clusterDim.x = launch.cluster;
+  attribute.val.clusterDim.y = attribute.val.clusterDim.z = 1;
+  config.attrs = &attribute;
+  config.numAttrs = launch.cluster > 1 ? 1 : 0;
+#endif
+  check(cudaLaunchKernelExC(&config, launch.kernel, &arguments), "cudaLaunchKernelExC");
 }
 
 bool CudaExecutable::read(void* to, const void* from, uint64_t bytes) {

@@ -18,7 +18,7 @@ namespace tape::cuda {
 
 class CudaExecutable {
  public:
-  CudaExecutable(const Stream& stream, const tape_cuda_plan& plan, bool canonical);
+  CudaExecutable(const Stream& stream, const tape_cuda_plan& plan, LowerOptions options);
 
   void run(uint64_t first, uint64_t last, const tape_cuda_stream* streams);
   void bind(uint32_t tensor, void* address);

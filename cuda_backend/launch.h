@@ -22,8 +22,18 @@ struct Launch {
   uint32_t command = 0;
   int32_t rows_at = -1;  // LOAD: offset of the stream's row count in the struct, patched at the start of a run
   uint32_t stream = 0;
+  uint32_t cluster = 1;  // blocks of x that share memory, where the card has clusters
   int32_t library = -1;  // not a kernel of ours: a call of LaunchList::libraries
 };
+
+/// What all commands of a backend are lowered with.
+struct LowerOptions {
+  bool canonical = false;  // --order canonical: no library for MATMUL, no tensor cores for convolutions
+  bool clusters = true;    // the card has them
+};
+
+/// Launches a kernel of ours, with resolved arguments.
+void launch_kernel(const Launch& launch, void* arguments, cudaStream_t stream);
 
 /// The launches of a plan, or of the command at hand.
 class LaunchList {
@@ -73,6 +83,7 @@ class LaunchList {
   }
 
   bool canonical = false;  // --order canonical: no library for MATMUL, no tensor cores for convolutions
+  bool clusters = true;    // the card has them
   std::vector<Launch> launches;
   std::vector<uint64_t> packed;  // packed arguments, each on a word
   struct Library {

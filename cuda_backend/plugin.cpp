@@ -113,10 +113,16 @@ void download(tape_cuda_backend* backend, void* to, const void* from, uint64_t b
   copy(backend, to, from, bytes, cudaMemcpyDeviceToHost, error);
 }
 
+tape::cuda::LowerOptions lower_options(const tape_cuda_backend& backend) {
+  return {backend.options.canonical_order != 0, backend.card.major == 0 || backend.card.major >= 9};  // 0: emulated
+}
+
 uint64_t select_kernel(tape_cuda_backend* backend, const tape_cuda_command* command, tape_cuda_error* error) {
   return guarded(backend, error, [&] {
     tape::cuda::LaunchList list;
-    list.canonical = backend->options.canonical_order != 0;
+    const tape::cuda::LowerOptions options = lower_options(*backend);
+    list.canonical = options.canonical;
+    list.clusters = options.clusters;
     tape::cuda::lower(tape::cuda::make_call(*command, 0), list);
     return list.scratch_bytes();
   });
@@ -124,7 +130,7 @@ uint64_t select_kernel(tape_cuda_backend* backend, const tape_cuda_command* comm
 
 tape_cuda_executable* prepare(tape_cuda_backend* backend, const tape_cuda_plan* plan, tape_cuda_error* error) {
   return guarded(backend, error, [&] {
-    return new tape_cuda_executable{backend, {*backend->stream, *plan, backend->options.canonical_order != 0}};
+    return new tape_cuda_executable{backend, {*backend->stream, *plan, lower_options(*backend)}};
   });
 }
 

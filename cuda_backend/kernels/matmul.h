@@ -20,19 +20,33 @@ struct MatMulArgs {
   int64_t size[8], stride_a[8], stride_b[8];
   double alpha;
   uint32_t dst_dtype, bias_dtype, aux_dtype;
-  uint32_t act, accumulate, split;
+  uint32_t act, accumulate;
+  uint32_t split;   // the chunks are blocks whose sums go to `partial`
+  uint32_t splits;  // blocks of an output: values of the tree at level `levels`, combined by the cluster; or chunks
+  int32_t levels;
 };
 inline constexpr unsigned kMatMulPointers = 7;
-inline constexpr int64_t kMatMulTile = 64;    // a side of the outputs of a block of 256 threads
 inline constexpr int64_t kMatMulDepth = 128;  // k of a chunk
 inline constexpr int kMatMulLevels = 16;      // of the tree: k up to 2^23
+inline constexpr uint32_t kMatMulCluster = 8;
+
+/// Outputs of a block: 4 x 128, 16 x 64, 32 x 32 by 128 threads, 64 x 64 by 256. No influence on bits.
+enum class MatMulTiling : uint8_t { Few, Low, Small, Large };
+struct MatMulTile {
+  int64_t m, n;
+  uint32_t threads;
+};
+[[nodiscard]] constexpr MatMulTile tile_of(MatMulTiling tiling) {
+  constexpr MatMulTile kTiles[] = {{4, 128, 128}, {16, 64, 128}, {32, 32, 128}, {64, 64, 256}};
+  return kTiles[static_cast<int>(tiling)];
+}
 
 // The size table: cuBLASLt plays products of floats with at least this many flops and more than this many rows.
 inline constexpr double kLibraryFlops = 0x1p28;
 inline constexpr int64_t kLibraryRows = 16;
 
-/// Grid: tiles of n, tiles of m, batch (times chunks where split).
-[[nodiscard]] const void* matmul_kernel(DType source);
+/// Grid, from the fastest: splits, tiles of n, tiles of m, batch, all in x. Integers know Small only.
+[[nodiscard]] const void* matmul_kernel(DType source, MatMulTiling tiling);
 /// Combines the chunks of a split product and finishes it; one thread an output.
 [[nodiscard]] const void* matmul_fold_kernel(DType source);
 

@@ -4,6 +4,7 @@
 
 #include "cuda_backend/cublaslt.h"
 #include "cuda_backend/kernels/elementwise.h"
+#include "cuda_backend/kernels/tree.h"
 
 namespace tape::cuda {
 namespace {
@@ -206,8 +207,8 @@ bool library_product(const Call& call, const MatMulArgs& args, LaunchList& list)
   const double flops = 2.0 * static_cast<double>(args.m) * static_cast<double>(args.n) * static_cast<double>(args.k) *
                        static_cast<double>(args.batch);
   const Batches batches(args);
-  if (list.canonical || !is_float(source) || flops < kLibraryFlops || args.m <= kLibraryRows || args.alpha == 0 ||
-      batches.calls > Batches::kMaxCalls)
+  if (list.canonical || !is_float(source) || flops < kLibraryFlops || args.m <= kLibraryRows ||
+      args.alpha == 0 || batches.calls > Batches::kMaxCalls)
     return false;
   LibraryProduct product;
   product.m = args.m;
@@ -280,18 +281,46 @@ void outer(const Call& call, LaunchList& list) {
 void add_product(const Call& call, MatMulArgs args, DType source, LaunchList& list) {
   const int64_t chunks = (args.k + kMatMulDepth - 1) / kMatMulDepth;
   if (chunks > int64_t{1} << kMatMulLevels) no_kernel(call, " of so large a k");
-  LaunchList::Shape shape;
-  // One axis of the grid: the others end at 65,535.
-  shape.x = static_cast<uint64_t>((args.n + kMatMulTile - 1) / kMatMulTile * ((args.m + kMatMulTile - 1) / kMatMulTile) *
-                                  args.batch);
-  if (chunks > 1 && shape.x < 132) {
+  const auto tiles = [&](MatMulTiling tiling) {
+    const MatMulTile tile = tile_of(tiling);
+    return args.batch * ((args.m + tile.m - 1) / tile.m) * ((args.n + tile.n - 1) / tile.n);
+  };
+  // Two blocks a processor are wanted; the small tile has them sooner.
+  constexpr int64_t kBlocks = 264;
+  MatMulTiling tiling = MatMulTiling::Small;
+  if (is_float(source)) {
+    if (args.m <= tile_of(MatMulTiling::Few).m)
+      tiling = MatMulTiling::Few;
+    else if (args.m <= tile_of(MatMulTiling::Low).m)
+      tiling = MatMulTiling::Low;
+    else if (tiles(MatMulTiling::Large) * std::clamp<int64_t>(chunks, 1, kMatMulCluster) >= kBlocks)
+      tiling = MatMulTiling::Large;
+  }
+  const int64_t outputs = tiles(tiling);
+  const HalvingTree tree(std::max<int64_t>(chunks, 1));
+  args.levels = tree.levels;
+  args.splits = 1;
+  if (list.clusters && outputs < kBlocks)
+    for (int level = tree.levels - 1; level >= 0 && tree.width(level) <= kMatMulCluster; --level) {
+      if (outputs * tree.width(level) > 4 * kBlocks) break;
+      args.levels = level;
+      args.splits = static_cast<uint32_t>(tree.width(level));
+    }
+  if (outputs * args.splits < kBlocks / 2 && chunks > 2 * int64_t{args.splits}) {
     args.split = 1;
+    args.levels = 0;
+    args.splits = static_cast<uint32_t>(chunks);
     const uint64_t width = source == DType::F64 || source == DType::I64 ? 8 : 4;
     args.partial = list.scratch(static_cast<uint64_t>(chunks * args.batch * args.m * args.n) * width);
-    shape.x *= static_cast<uint64_t>(chunks);
   }
-  list.add(matmul_kernel(source), shape, args, kMatMulPointers);
-  if (args.split == 0) return;
+  LaunchList::Shape shape;
+  shape.x = static_cast<uint64_t>(outputs) * args.splits;
+  shape.block_x = tile_of(tiling).threads;
+  Launch& launch = list.add(matmul_kernel(source, tiling), shape, args, kMatMulPointers);
+  if (args.split == 0) {
+    launch.cluster = args.splits;
+    return;
+  }
   list.add(matmul_fold_kernel(source), LaunchList::over(static_cast<uint64_t>(args.batch * args.m * args.n)), args,
            kMatMulPointers);
 }

@@ -1,0 +1,364 @@
+// MATMUL beside a direct call of cuBLASLt for the same types in the same run: both inside CUDA graphs of many launches,
+// played in turns. Results are compared with each other.
+#include <cublasLt.h>
+#include <dlfcn.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "cuda_backend/handles.h"
+#include "cuda_backend/launch.h"
+#include "cuda_bench.h"
+
+namespace tape::bench {
+namespace {
+
+using cuda::check;
+
+constexpr uint64_t kScratch = uint64_t{512} << 20;
+constexpr uint64_t kPeerWorkspace = uint64_t{32} << 20;
+enum Operand : uint32_t { kDst, kA, kB, kBias, kAux };
+
+struct Shape2 {
+  int64_t rows, cols;
+};
+struct Case {
+  int64_t m, n, k;
+  const char* math;  // f32, tf32, bf16
+  bool trans_a = false, trans_b = false;
+  const char* act = "none";
+  bool bias = false, aux = false;
+  unsigned times = 1;  // launches in a graph
+  bool canonical = false;
+  [[nodiscard]] DType dtype() const { return std::strcmp(math, "bf16") == 0 ? DType::BF16 : DType::F32; }
+  [[nodiscard]] Shape2 a() const { return trans_a ? Shape2{k, m} : Shape2{m, k}; }
+  [[nodiscard]] Shape2 b() const { return trans_b ? Shape2{n, k} : Shape2{k, n}; }
+};
+
+/// What the plugin would launch for a command, resolved and enqueued here.
+class Own {
+ public:
+  Own(const Case& c, std::array<void*, 5> operands, void* scratch, void* fault)
+      : operands_(operands), scratch_(scratch), fault_(fault) {
+    cuda::Call call;
+    call.command = make_command(*find_op(static_cast<uint16_t>(Opcode::MatMul)));
+    const Shape2 shapes[] = {{c.m, c.n}, c.a(), c.b(), {c.n, 1}, {c.m, c.n}};
+    for (uint32_t i = 0; i < 5; ++i) {
+      const bool given = (i != kBias || c.bias) && (i != kAux || c.aux);
+      call.command.push_operand(given ? i : kAbsent);
+      cuda::View view;
+      if (given) {
+        view.address = cuda::make_address(cuda::kTensors + i, 0);
+        view.dtype = c.dtype();
+        view.shape = i == kBias ? tape::Shape{c.n} : tape::Shape{shapes[i].rows, shapes[i].cols};
+        view.strides = row_major_strides(view.shape);
+        view.elements = view.shape.elements();
+      }
+      call.operands.push_back(view);
+    }
+    set_int(call.command, "trans_a", c.trans_a ? 1 : 0);
+    set_int(call.command, "trans_b", c.trans_b ? 1 : 0);
+    set_int(call.command, "math", std::strcmp(c.math, "tf32") == 0 ? 1 : 0);
+    set_int(call.command, "act", std::strcmp(c.act, "relu") == 0 ? 1 : std::strcmp(c.act, "gelu_tanh") == 0 ? 3 : 0);
+    list_.canonical = c.canonical;
+    cuda::lower(call, list_);
+    if (list_.scratch_bytes() > kScratch) throw Error(Code::Limit, "more scratch than the benchmark has");
+    resolved_ = list_.packed;
+    for (const cuda::Launch& launch : list_.launches)
+      for (uint32_t i = 0; i < launch.pointers; ++i)
+        resolved_[launch.arguments / 8 + i] =
+            reinterpret_cast<uint64_t>(resolve(list_.packed[launch.arguments / 8 + i]));
+    for (const auto& library : list_.libraries)
+      captured_.emplace_back(library.call, cuda::AddressBook([this](cuda::Address a) { return resolve(a); }));
+  }
+  void enqueue(cudaStream_t stream) {
+    for (const cuda::Launch& launch : list_.launches) {
+      if (launch.library >= 0) {
+        captured_[static_cast<size_t>(launch.library)].launch(stream);
+        continue;
+      }
+      cuda::launch_kernel(launch, reinterpret_cast<std::byte*>(resolved_.data()) + launch.arguments, stream);
+    }
+  }
+  [[nodiscard]] std::string kernels() const {
+    if (list_.libraries.empty()) return fmt::format("{} own", list_.launches.size());
+    return fmt::format("{} read back", captured_[0].kernels());
+  }
+
+ private:
+  [[nodiscard]] void* resolve(cuda::Address address) const {
+    const uint32_t base = cuda::base_of(address);
+    if (base == cuda::kNull) return nullptr;
+    std::byte* const from = static_cast<std::byte*>(base == cuda::kScratch ? scratch_
+                                                    : base == cuda::kFault ? fault_
+                                                                           : operands_[base - cuda::kTensors]);
+    return from + cuda::offset_of(address);
+  }
+
+  std::array<void*, 5> operands_;
+  void *scratch_, *fault_;
+  cuda::LaunchList list_;
+  std::vector<uint64_t> resolved_;
+  std::vector<cuda::CapturedCall> captured_;
+};
+
+/// The peer: cuBLASLt by its own rules, compute type plain f32, 32 MiB of workspace, first algorithm.
+class Peer {
+ public:
+  Peer(const Case& c, std::array<void*, 5> operands, void* workspace) : operands_(operands), workspace_(workspace) {
+    void* library = nullptr;
+    for (const char* path : {"libcublasLt.so.13", "/usr/local/cuda/lib64/libcublasLt.so.13"})
+      if (library == nullptr) library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (library == nullptr) throw Error(Code::Unavailable, "no cuBLASLt");
+    const auto find = [&](const char* name) { return dlsym(library, name); };
+    const bool bf16 = c.dtype() == DType::BF16;
+    const cudaDataType_t type = bf16 ? CUDA_R_16BF : CUDA_R_32F;
+    const auto create = reinterpret_cast<decltype(&cublasLtCreate)>(find("cublasLtCreate"));
+    const auto make_desc = reinterpret_cast<decltype(&cublasLtMatmulDescCreate)>(find("cublasLtMatmulDescCreate"));
+    const auto set_desc =
+        reinterpret_cast<decltype(&cublasLtMatmulDescSetAttribute)>(find("cublasLtMatmulDescSetAttribute"));
+    const auto make_layout =
+        reinterpret_cast<decltype(&cublasLtMatrixLayoutCreate)>(find("cublasLtMatrixLayoutCreate"));
+    const auto make_preference =
+        reinterpret_cast<decltype(&cublasLtMatmulPreferenceCreate)>(find("cublasLtMatmulPreferenceCreate"));
+    const auto set_preference =
+        reinterpret_cast<decltype(&cublasLtMatmulPreferenceSetAttribute)>(find("cublasLtMatmulPreferenceSetAttribute"));
+    const auto heuristic =
+        reinterpret_cast<decltype(&cublasLtMatmulAlgoGetHeuristic)>(find("cublasLtMatmulAlgoGetHeuristic"));
+    matmul_ = reinterpret_cast<decltype(matmul_)>(find("cublasLtMatmul"));
+    static cublasLtHandle_t handle = nullptr;
+    if (handle == nullptr) require(create(&handle));
+    handle_ = handle;
+    require(make_desc(&desc_, std::strcmp(c.math, "tf32") == 0 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F,
+                      CUDA_R_32F));
+    const auto set = [&](cublasLtMatmulDescAttributes_t name, const auto& value) {
+      require(set_desc(desc_, name, &value, sizeof value));
+    };
+    set(CUBLASLT_MATMUL_DESC_TRANSA, c.trans_b ? CUBLAS_OP_T : CUBLAS_OP_N);
+    set(CUBLASLT_MATMUL_DESC_TRANSB, c.trans_a ? CUBLAS_OP_T : CUBLAS_OP_N);
+    const auto layout = [&](cublasLtMatrixLayout_t& to, Shape2 shape) {
+      require(make_layout(&to, type, static_cast<uint64_t>(shape.cols), static_cast<uint64_t>(shape.rows), shape.cols));
+    };
+    layout(a_, c.b());
+    layout(b_, c.a());
+    layout(d_, {c.m, c.n});
+    cublasLtMatmulPreference_t preference = nullptr;
+    require(make_preference(&preference));
+    require(
+        set_preference(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &kPeerWorkspace, sizeof kPeerWorkspace));
+    int found = 0;
+    require(heuristic(handle_, desc_, a_, b_, d_, d_, preference, 1, &result_, &found));
+    if (found == 0) throw Error(Code::Unavailable, "cuBLASLt has no algorithm");
+  }
+  void enqueue(cudaStream_t stream) {
+    const float one = 1, zero = 0;
+    require(matmul_(handle_, desc_, &one, operands_[kB], a_, operands_[kA], b_, &zero, operands_[kDst], d_,
+                    operands_[kDst], d_, &result_.algo, workspace_, kPeerWorkspace, stream));
+  }
+
+ private:
+  static void require(cublasStatus_t status) {
+    if (status != CUBLAS_STATUS_SUCCESS)
+      throw Error(Code::Internal, fmt::format("cuBLASLt: {}", static_cast<int>(status)));
+  }
+  std::array<void*, 5> operands_;
+  void* workspace_;
+  cublasLtHandle_t handle_ = nullptr;
+  cublasLtMatmulDesc_t desc_ = nullptr;
+  cublasLtMatrixLayout_t a_ = nullptr, b_ = nullptr, d_ = nullptr;
+  cublasLtMatmulHeuristicResult_t result_{};
+  decltype(&cublasLtMatmul) matmul_ = nullptr;
+};
+
+/// A graph of `times` launches, timed by events.
+class Chain {
+ public:
+  template <class Enqueue>
+  Chain(const cuda::Stream& stream, unsigned times, const Enqueue& enqueue) : stream_(stream), times_(times) {
+    cudaGraph_t graph = nullptr;
+    check(cudaStreamBeginCapture(stream.get(), cudaStreamCaptureModeRelaxed), "cudaStreamBeginCapture");
+    for (unsigned i = 0; i < times; ++i) enqueue(stream.get());
+    check(cudaStreamEndCapture(stream.get(), &graph), "cudaStreamEndCapture");
+    check(cudaGraphInstantiate(&exec_, graph, 0), "cudaGraphInstantiate");
+    check(cudaGraphDestroy(graph), "cudaGraphDestroy");
+    for (cudaEvent_t& event : events_) check(cudaEventCreate(&event), "cudaEventCreate");
+  }
+  ~Chain() {
+    cudaGraphExecDestroy(exec_);
+    for (cudaEvent_t event : events_) cudaEventDestroy(event);
+  }
+  Chain(const Chain&) = delete;
+  Chain& operator=(const Chain&) = delete;
+
+  void play(bool keep) {
+    check(cudaEventRecord(events_[0], stream_.get()), "cudaEventRecord");
+    check(cudaGraphLaunch(exec_, stream_.get()), "cudaGraphLaunch");
+    check(cudaEventRecord(events_[1], stream_.get()), "cudaEventRecord");
+    stream_.wait();
+    float milliseconds = 0;
+    check(cudaEventElapsedTime(&milliseconds, events_[0], events_[1]), "cudaEventElapsedTime");
+    if (keep) samples_.push_back(1e3 * static_cast<double>(milliseconds) / times_);
+  }
+  [[nodiscard]] Timing timing() {
+    std::sort(samples_.begin(), samples_.end());
+    const double median = samples_[samples_.size() / 2];
+    return {median, (samples_[samples_.size() * 3 / 4] - samples_[samples_.size() / 4]) / median};
+  }
+
+ private:
+  const cuda::Stream& stream_;
+  unsigned times_;
+  cudaGraphExec_t exec_ = nullptr;
+  cudaEvent_t events_[2] = {};
+  std::vector<double> samples_;
+};
+
+std::vector<float> download(const void* from, int64_t count, DType dtype, const cuda::Stream& stream) {
+  std::vector<std::byte> bytes(static_cast<size_t>(count) * size_of(dtype));
+  check(cudaMemcpyAsync(bytes.data(), from, bytes.size(), cudaMemcpyDeviceToHost, stream.get()), "cudaMemcpyAsync");
+  stream.wait();
+  std::vector<std::byte> wide(static_cast<size_t>(count) * 4);
+  convert(bytes, dtype, wide, DType::F32);
+  std::vector<float> values(static_cast<size_t>(count));
+  std::memcpy(values.data(), wide.data(), wide.size());
+  return values;
+}
+
+void fill(void* to, int64_t count, DType dtype, uint64_t seed, const cuda::Stream& stream) {
+  std::vector<float> values(static_cast<size_t>(count));
+  uint64_t state = seed;
+  for (float& value : values) {
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    value = static_cast<float>(static_cast<double>(state >> 11) * 0x1p-52 - 1);
+  }
+  std::vector<std::byte> bytes(static_cast<size_t>(count) * size_of(dtype));
+  convert(std::as_bytes(std::span(values)), DType::F32, bytes, dtype);
+  check(cudaMemcpyAsync(to, bytes.data(), bytes.size(), cudaMemcpyHostToDevice, stream.get()), "cudaMemcpyAsync");
+  stream.wait();
+}
+
+double activation(const char* act, double x) {
+  if (std::strcmp(act, "relu") == 0) return std::max(x, 0.0);
+  if (std::strcmp(act, "none") == 0) return x;
+  return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+}
+
+void measure(const Case& c) {
+  const cuda::Stream stream;
+  const auto size = static_cast<int64_t>(size_of(c.dtype()));
+  const int64_t counts[] = {c.m * c.n, c.m * c.k, c.k * c.n, c.n, c.m * c.n};
+  std::vector<std::unique_ptr<cuda::DeviceMemory>> memory;
+  std::array<void*, 5> own{}, theirs{};
+  for (uint32_t i = 0; i < 5; ++i) {
+    memory.push_back(std::make_unique<cuda::DeviceMemory>(static_cast<uint64_t>(counts[i] * size)));
+    own[i] = theirs[i] = memory.back()->get();
+    if (i == kA || i == kB || i == kBias) fill(own[i], counts[i], c.dtype(), 17 + i, stream);
+  }
+  memory.push_back(std::make_unique<cuda::DeviceMemory>(static_cast<uint64_t>(counts[0] * size)));
+  theirs[kDst] = memory.back()->get();
+  const cuda::DeviceMemory scratch(kScratch), workspace(kPeerWorkspace), fault(sizeof(cuda::Fault));
+  check(cudaMemsetAsync(scratch.get(), 0, kScratch, stream.get()), "cudaMemsetAsync");
+  check(cudaMemsetAsync(fault.get(), 0, sizeof(cuda::Fault), stream.get()), "cudaMemsetAsync");
+  Own ours(c, own, scratch.get(), fault.get());
+  Peer peer(c, theirs, workspace.get());
+  Chain own_chain(stream, c.times, [&](cudaStream_t s) { ours.enqueue(s); });
+  Chain peer_chain(stream, c.times, [&](cudaStream_t s) { peer.enqueue(s); });
+  for (int i = 0; i < 24; ++i) {
+    own_chain.play(i >= 3);
+    peer_chain.play(i >= 3);
+  }
+  Line line{
+      fmt::format("{}x{}x{} {}{}{}{}{}{}, {}{}", c.m, c.k, c.n, c.math, c.trans_a ? " ta" : "", c.trans_b ? " tb" : "",
+                  c.bias ? " bias" : "", std::strcmp(c.act, "none") == 0 ? "" : fmt::format(" {}", c.act),
+                  c.aux ? " aux" : "", ours.kernels(), c.canonical ? " canonical" : ""),
+      own_chain.timing(),
+      2e-9 * static_cast<double>(c.m) * static_cast<double>(c.n) * static_cast<double>(c.k),
+      "GFLOP",
+      c.bias || c.aux ? "cuBLASLt, plain" : "cuBLASLt",
+      peer_chain.timing()};
+  const int64_t checked = std::min<int64_t>(c.m, 512) * c.n;
+  const std::vector<float> y = download(own[kDst], checked, c.dtype(), stream),
+                           other = download(theirs[kDst], checked, c.dtype(), stream),
+                           bias = download(own[kBias], c.n, c.dtype(), stream);
+  double error = 0, norm = 0;
+  for (int64_t i = 0; i < checked; ++i) {
+    const auto at = static_cast<size_t>(i);
+    const double expected = activation(
+        c.act, static_cast<double>(other[at]) + (c.bias ? static_cast<double>(bias[static_cast<size_t>(i % c.n)]) : 0));
+    error += std::pow(y[at] - expected, 2);
+    norm += expected * expected;
+  }
+  const double relative = std::sqrt(error / norm);
+  line.right = relative < (c.dtype() == DType::BF16 ? 1e-2 : std::strcmp(c.math, "tf32") == 0 ? 2e-3 : 1e-5);
+  line.check = fmt::format("relative distance to the peer {:.1e}", relative);
+  report(line);
+}
+
+void large() {
+  for (const char* math : {"f32", "tf32", "bf16"})
+    for (const int64_t n : {1024, 2048, 4096, 8192})
+      measure({n, n, n, math, false, false, "none", false, false, n < 4096 ? 20u : 2u});
+  measure({4096, 4096, 4096, "f32", true, false, "none", false, false, 2});
+  measure({4096, 4096, 4096, "bf16", false, true, "none", false, false, 4});
+}
+
+void epilogues() {
+  for (const auto& [m, n, k] : {std::array<int64_t, 3>{8192, 8192, 8192}, {16384, 3072, 768}}) {
+    measure({m, n, k, "bf16", false, false, "none", false, false, 4});
+    measure({m, n, k, "bf16", false, false, "none", true, false, 4});
+    measure({m, n, k, "bf16", false, false, "relu", true, false, 4});
+    measure({m, n, k, "bf16", false, false, "gelu_tanh", true, false, 4});
+    measure({m, n, k, "bf16", false, false, "gelu_tanh", true, true, 4});
+    measure({m, n, k, "f32", false, false, "none", true, false, 2});
+    measure({m, n, k, "f32", false, false, "relu", true, false, 2});
+  }
+}
+
+void small() {
+  struct Small {
+    int64_t m, k, n;
+    bool trans_a = false, trans_b = false;
+  };
+  const Small mlp[] = {{64, 784, 256},
+                       {64, 256, 128},
+                       {64, 128, 10},
+                       {64, 10, 128, false, true},
+                       {64, 128, 256, false, true},
+                       {784, 64, 256, true},
+                       {256, 64, 128, true},
+                       {128, 64, 10, true},
+                       {512, 784, 256},
+                       {512, 256, 128},
+                       {512, 128, 10},
+                       {512, 128, 256, false, true},
+                       {784, 512, 256, true},
+                       {256, 512, 128, true},
+                       {1024, 64, 64},
+                       {1024, 64, 256},
+                       {1024, 256, 64},
+                       {64, 1024, 64, true},
+                       {64, 1024, 256, true},
+                       {1024, 64, 256, false, true},
+                       {256, 256, 256},
+                       {512, 512, 512}};
+  for (const char* math : {"f32", "bf16"})
+    for (const Small& s : mlp)
+      if (s.m * s.n * s.k < int64_t{1} << 27 || s.m == 512)
+        measure({s.m, s.n, s.k, math, s.trans_a, s.trans_b, "none", false, false, 200, true});
+  for (const char* math : {"f32", "bf16"})
+    for (const int64_t m : {1, 4, 16})
+      for (const bool trans_b : {false, true}) {
+        measure({m, 5632, 2048, math, false, trans_b, "none", false, false, 50, true});
+        measure({m, 2048, 5632, math, false, trans_b, "none", false, false, 50, true});
+      }
+  measure({2048, 2048, 2048, "f32", false, false, "none", false, false, 5, true});
+}
+
+const Topic kLarge("matmul", &large);
+const Topic kEpilogues("matmul-epilogues", &epilogues);
+const Topic kSmall("matmul-small", &small);
+
+}  // namespace
+}  // namespace tape::bench

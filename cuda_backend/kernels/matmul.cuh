@@ -1,0 +1,418 @@
+// The own matmul in canonical order. A block has TM x TN outputs of one product and some chunks of k: all of them, or
+// the subtree of one of up to eight values of the halving tree's level that the blocks of a cluster then combine
+// through their shared memory, or one chunk, whose sums go to memory for a second kernel. Operands pass through
+// registers to shared memory as C[k][tile], so that the loads of the next step run under the arithmetic of this one.
+#pragma once
+
+#include "cuda_backend/kernels/functions.cuh"
+#include "cuda_backend/kernels/matmul.h"
+#include "cuda_backend/kernels/tree.h"
+#include "cuda_backend/kernels/types.cuh"
+
+namespace tape::cuda {
+namespace {
+
+/// f32 for halves; 64 or 32 bits unsigned for integers, whose low bits are the result.
+template <class T>
+using SumType =
+    std::conditional_t<std::is_integral_v<T>, std::conditional_t<sizeof(T) == 8, uint64_t, uint32_t>, ComputeType<T>>;
+
+template <class C>
+__device__ __forceinline__ C identity() {
+  if constexpr (std::is_floating_point_v<C>)
+    return static_cast<C>(-0.0);
+  else
+    return C{};
+}
+
+template <class C>
+__device__ C float_at(const void* values, uint32_t dtype, int64_t i) {
+  switch (static_cast<DType>(dtype)) {
+    case DType::F64:
+      return static_cast<C>(static_cast<const double*>(values)[i]);
+    case DType::F32:
+      return static_cast<C>(static_cast<const float*>(values)[i]);
+    case DType::F16:
+      return static_cast<C>(static_cast<float>(static_cast<const Half*>(values)[i]));
+    default:
+      return static_cast<C>(static_cast<float>(static_cast<const BFloat16*>(values)[i]));
+  }
+}
+template <class C>
+__device__ void store_float(void* dst, uint32_t dtype, int64_t i, C value, bool accumulate) {
+  switch (static_cast<DType>(dtype)) {
+    case DType::F64:
+      return store(static_cast<double*>(dst)[i], static_cast<double>(value), accumulate);
+    case DType::F32:
+      return store(static_cast<float*>(dst)[i], static_cast<float>(value), accumulate);
+    case DType::F16:
+      return store(static_cast<Half*>(dst)[i], static_cast<float>(value), accumulate);
+    default:
+      return store(static_cast<BFloat16*>(dst)[i], static_cast<float>(value), accumulate);
+  }
+}
+
+template <class C>
+__device__ __noinline__ C activate(uint32_t act, C x) {
+  switch (act) {
+    case 1:
+      return device::Relu::apply(x);
+    case 2:
+      return functions::Gelu::apply(x);
+    case 3:
+      return functions::GeluTanh::apply(x);
+    case 4:
+      return functions::Silu::apply(x);
+    case 5:
+      return functions::Sigmoid::apply(x);
+    case 6:
+      return functions::Tanh::apply(x);
+    default:
+      return x;
+  }
+}
+
+/// Output `at` of column `column`: alpha, bias, aux, activation, acc, one rounding.
+template <class T, class C>
+__device__ void finish(const MatMulArgs& args, int64_t at, int64_t column, C value) {
+  if constexpr (std::is_floating_point_v<C>) {
+    if (args.alpha != 1) value = static_cast<C>(args.alpha) * value;
+    if (args.bias != nullptr) value = value + float_at<C>(args.bias, args.bias_dtype, column);
+    if (args.aux != nullptr) store_float(args.aux, args.aux_dtype, at, value, false);
+    if (args.act != 0) value = activate(args.act, value);
+    store_float(args.dst, args.dst_dtype, at, value, args.accumulate != 0);
+  } else {
+    if (args.bias != nullptr) value += static_cast<C>(static_cast<const T*>(args.bias)[column]);
+    if (args.aux != nullptr) static_cast<T*>(args.aux)[at] = static_cast<T>(value);
+    T& place = static_cast<T*>(args.dst)[at];
+    place = static_cast<T>(args.accumulate != 0 ? value + static_cast<C>(place) : value);
+  }
+}
+
+struct Offsets {
+  int64_t a, b;
+};
+__device__ __forceinline__ Offsets batch_offsets(const MatMulArgs& args, int64_t index) {
+  Offsets at{0, 0};
+  for (int64_t axis = args.axes - 1; axis >= 0; --axis) {
+    const int64_t i = index % args.size[axis];
+    index /= args.size[axis];
+    at.a += i * args.stride_a[axis];
+    at.b += i * args.stride_b[axis];
+  }
+  return at;
+}
+
+template <class T, int N>
+struct alignas(sizeof(T) * N < 16 ? sizeof(T) * N : 16) Pack {
+  T value[N];
+};
+
+/// Values of shared memory of another block of the cluster.
+template <class C>
+__device__ __forceinline__ const C* in_block(const C* own, int rank) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  uint64_t there;
+  asm("mapa.u64 %0, %1, %2;" : "=l"(there) : "l"(reinterpret_cast<uint64_t>(own)), "r"(rank));
+  return reinterpret_cast<const C*>(there);
+#else
+  return own;
+#endif
+}
+__device__ __forceinline__ void cluster_barrier() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("barrier.cluster.arrive.release;\n\tbarrier.cluster.wait.acquire;" ::: "memory");
+#endif
+}
+
+/// N values by halves: of n, j meets j + ceil(n/2).
+template <int N, class C, class Read>
+__device__ __forceinline__ C halve_values(const Read& read) {
+  C value[N];
+#pragma unroll
+  for (int i = 0; i < N; ++i) value[i] = read(i);
+#pragma unroll
+  for (int n = N; n > 1; n = (n + 1) / 2) {
+#pragma unroll
+    for (int i = 0; i < n / 2; ++i) value[i] = value[i] + value[i + (n + 1) / 2];
+  }
+  return value[0];
+}
+template <class C, class Read>
+__device__ __forceinline__ C halve_values(int n, const Read& read) {
+  switch (n) {
+    case 2:
+      return halve_values<2, C>(read);
+    case 3:
+      return halve_values<3, C>(read);
+    case 4:
+      return halve_values<4, C>(read);
+    case 5:
+      return halve_values<5, C>(read);
+    case 6:
+      return halve_values<6, C>(read);
+    case 7:
+      return halve_values<7, C>(read);
+    default:
+      return halve_values<8, C>(read);
+  }
+}
+
+/// The steps of k that a block walks: chunks in the order of the subtree of value `root` of level `levels`, each in
+/// steps of kStep.
+template <int kStep>
+struct Walk {
+  HalvingTree tree;
+  int64_t k, root, code = 0, chunk;
+  int levels;
+  int at = 0;  // within the chunk
+
+  __device__ Walk(int64_t chunks, int64_t depth, int64_t value, int level)
+      : tree(chunks), k(depth), root(value), chunk(value), levels(level) {}
+  [[nodiscard]] __device__ int depth() const {
+    const int64_t rest = k - chunk * kMatMulDepth;
+    return rest < kMatMulDepth ? static_cast<int>(rest) : static_cast<int>(kMatMulDepth);
+  }
+  [[nodiscard]] __device__ int64_t begin() const { return chunk * kMatMulDepth + at; }
+  [[nodiscard]] __device__ int steps() const { return depth() - at < kStep ? depth() - at : kStep; }
+  [[nodiscard]] __device__ bool ends_chunk() const { return at + kStep >= depth(); }
+  /// False behind the last step.
+  __device__ bool advance() {
+    if (!ends_chunk()) {
+      at += kStep;
+      return true;
+    }
+    at = 0;
+    while (++code < int64_t{1} << levels) {
+      chunk = leaf(0);
+      if (chunk >= 0) return true;
+    }
+    return false;
+  }
+  /// Whether the left node below `level` on the path of the code has a right neighbour.
+  [[nodiscard]] __device__ bool has_right(int level) const {
+    int64_t j = root;
+    for (int above = levels; above > level; --above)
+      if ((code >> (above - 1) & 1) != 0) j += tree.width(above);
+    return j + tree.width(level) < tree.width(level - 1);
+  }
+
+ private:
+  [[nodiscard]] __device__ int64_t leaf(int down) const {
+    int64_t j = root;
+    for (int level = levels; level > down; --level) {
+      if ((code >> (level - 1) & 1) == 0) continue;
+      j += tree.width(level);
+      if (j >= tree.width(level - 1)) return -1;
+    }
+    return j;
+  }
+};
+
+/// A step's part of one operand, kWidth outputs by kStep of k, on its way through registers. `deep`: k is contiguous.
+template <class T, class C, int kWidth, int kStep, int kThreads>
+struct Panel {
+  static constexpr int kGroups = kWidth * kStep / 4;  // of four elements that are neighbours in memory
+  static constexpr int kOwn = (kGroups + kThreads - 1) / kThreads;
+  static constexpr int kStride = kWidth + 4;
+  static constexpr int kRows = kWidth < 8 ? kWidth : 8;  // of a warp where k is contiguous
+  static constexpr int kDeep = 32 / kRows;
+  static_assert(kStep % (4 * kDeep) == 0);
+  Pack<T, 4> raw[kOwn];
+
+  struct Place {
+    int w, k;
+  };
+  static __device__ __forceinline__ Place place(int g, bool deep) {
+    if (!deep) return {g % (kWidth / 4) * 4, g / (kWidth / 4)};
+    constexpr int kAcross = kStep / (4 * kDeep);
+    return {g / kDeep % kRows + g / (32 * kAcross) * kRows, (g % kDeep + g / 32 % kAcross * kDeep) * 4};
+  }
+
+  /// `from`: output 0 and the first k of the step; `width`, `steps`: how many are in range.
+  __device__ __forceinline__ void fetch(const T* from, int64_t w_stride, int64_t k_stride, bool deep, bool vector,
+                                        int64_t width, int steps) {
+#pragma unroll
+    for (int i = 0; i < kOwn; ++i) {
+      const int g = static_cast<int>(threadIdx.x) + i * kThreads;
+      if (kGroups % kThreads != 0 && g >= kGroups) break;
+      const Place at = place(g, deep);
+      const T* const source = from + at.w * w_stride + at.k * k_stride;
+      if (vector && at.w + (deep ? 1 : 4) <= width && at.k + (deep ? 4 : 1) <= steps) {
+        raw[i] = *reinterpret_cast<const Pack<T, 4>*>(source);
+        continue;
+      }
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        const bool in = at.w + (deep ? 0 : e) < width && at.k + (deep ? e : 0) < steps;
+        raw[i].value[e] = in ? source[e * (deep ? k_stride : w_stride)] : T{};
+      }
+    }
+  }
+  __device__ __forceinline__ void put(C* to, bool deep) const {
+#pragma unroll
+    for (int i = 0; i < kOwn; ++i) {
+      const int g = static_cast<int>(threadIdx.x) + i * kThreads;
+      if (kGroups % kThreads != 0 && g >= kGroups) break;
+      const Place at = place(g, deep);
+      if (deep) {
+#pragma unroll
+        for (int e = 0; e < 4; ++e) to[(at.k + e) * kStride + at.w] = static_cast<C>(raw[i].value[e]);
+      } else {
+        Pack<C, 4> four;
+#pragma unroll
+        for (int e = 0; e < 4; ++e) four.value[e] = static_cast<C>(raw[i].value[e]);
+        *reinterpret_cast<Pack<C, 4>*>(to + at.k * kStride + at.w) = four;
+      }
+    }
+  }
+};
+
+/// Whether groups of four are aligned, `stride` elements from one row of the contiguous side to the next.
+template <class T>
+__device__ __forceinline__ bool is_vector(const T* from, int64_t stride) {
+  const auto bytes = reinterpret_cast<uint64_t>(from) | static_cast<uint64_t>(stride) * sizeof(T);
+  return bytes % alignof(Pack<T, 4>) == 0;
+}
+
+/// The most steps of k for which both panels fit 48 KiB of shared memory.
+template <class C, int TM, int TN>
+constexpr int step_of() {
+  int step = static_cast<int>(kMatMulDepth);
+  while (step * (TM + TN + 8) * static_cast<int>(sizeof(C)) > 48 * 1024) step /= 2;
+  return step;
+}
+
+template <class T, int TM, int TN, int RM, int RN>
+__global__ void __launch_bounds__(TM / RM * (TN / RN)) matmul(const __grid_constant__ MatMulArgs args) {
+  TAPE_KERNEL_BEGIN(args);
+  using C = SumType<T>;
+  constexpr int kThreads = TM / RM * (TN / RN);
+  constexpr int kStep = step_of<C, TM, TN>();
+  using PanelA = Panel<T, C, TM, kStep, kThreads>;
+  using PanelB = Panel<T, C, TN, kStep, kThreads>;
+  constexpr int kOutputs = RM * RN;
+  alignas(16) __shared__ C shared[kStep * (TM + TN + 8)];
+  static_assert(TM * TN <= kStep * (TM + TN + 8));
+  C* const shared_a = shared;
+  C* const shared_b = shared + kStep * (TM + 4);
+
+  const int t = static_cast<int>(threadIdx.x);
+  const auto splits = static_cast<uint32_t>(args.splits);
+  const uint32_t rank = blockIdx.x % splits;
+  uint32_t tile = blockIdx.x / splits;
+  const auto across = static_cast<uint32_t>((args.n + TN - 1) / TN),
+             down = static_cast<uint32_t>((args.m + TM - 1) / TM);
+  const int64_t j0 = static_cast<int64_t>(tile % across) * TN;
+  tile /= across;
+  const int64_t i0 = static_cast<int64_t>(tile % down) * TM, index = tile / down;
+  const Offsets batch = batch_offsets(args, index);
+  const T* const a = static_cast<const T*>(args.a) + batch.a + i0 * args.a_row;
+  const T* const b = static_cast<const T*>(args.b) + batch.b + j0 * args.b_col;
+  const bool deep_a = args.a_col == 1, deep_b = args.b_col != 1;
+  const bool vector_a = is_vector(a, deep_a ? args.a_row : args.a_col),
+             vector_b = is_vector(b, deep_b ? args.b_col : args.b_row);
+  const int row = t / (TN / RN) * RM, column = t % (TN / RN) * RN;
+
+  const int64_t chunks = (args.k + kMatMulDepth - 1) / kMatMulDepth;
+  C acc[kOutputs], kept[kMatMulLevels][kOutputs];
+#pragma unroll
+  for (int i = 0; i < kOutputs; ++i) acc[i] = chunks == 0 ? C{} : identity<C>();
+  if (chunks != 0) {
+    Walk<kStep> next(chunks, args.k, rank, args.levels);
+    PanelA panel_a;
+    PanelB panel_b;
+    const auto fetch = [&] {
+      panel_a.fetch(a + next.begin() * args.a_col, args.a_row, args.a_col, deep_a, vector_a, args.m - i0, next.steps());
+      panel_b.fetch(b + next.begin() * args.b_row, args.b_col, args.b_row, deep_b, vector_b, args.n - j0, next.steps());
+    };
+    fetch();
+    for (bool more = true; more;) {
+      __syncthreads();
+      panel_a.put(shared_a, deep_a);
+      panel_b.put(shared_b, deep_b);
+      __syncthreads();
+      const Walk<kStep> now = next;
+      more = next.advance();
+      if (more) fetch();
+      const auto multiply = [&](int k) {
+        const auto left = *reinterpret_cast<const Pack<C, RM>*>(shared_a + k * PanelA::kStride + row);
+        const auto right = *reinterpret_cast<const Pack<C, RN>*>(shared_b + k * PanelB::kStride + column);
+#pragma unroll
+        for (int i = 0; i < kOutputs; ++i) acc[i] = fused(left.value[i / RN], right.value[i % RN], acc[i]);
+      };
+      if (now.steps() == kStep) {
+#pragma unroll 8
+        for (int k = 0; k < kStep; ++k) multiply(k);
+      } else {
+        for (int k = 0; k < now.steps(); ++k) multiply(k);
+      }
+      if (!now.ends_chunk()) continue;
+      bool whole = true;
+      for (int level = 1; level <= args.levels && whole; ++level) {
+        if ((now.code >> (level - 1) & 1) != 0) {
+          for (int i = 0; i < kOutputs; ++i) acc[i] = kept[level - 1][i] + acc[i];
+        } else if (now.has_right(level)) {
+          for (int i = 0; i < kOutputs; ++i) kept[level - 1][i] = acc[i];
+          whole = false;
+        }
+      }
+      if (whole) continue;
+#pragma unroll
+      for (int i = 0; i < kOutputs; ++i) acc[i] = identity<C>();
+    }
+  }
+
+  const auto output = [&](int64_t r, int64_t c) { return (index * args.m + r) * args.n + c; };
+  if (args.split != 0 || splits == 1) {
+    C* const partial = static_cast<C*>(args.partial) + static_cast<int64_t>(rank) * args.batch * args.m * args.n;
+#pragma unroll
+    for (int i = 0; i < kOutputs; ++i) {
+      const int64_t r = i0 + row + i / RN, c = j0 + column + i % RN;
+      if (r >= args.m || c >= args.n) continue;
+      if (args.split != 0)
+        partial[output(r, c)] = acc[i];
+      else
+        finish<T>(args, output(r, c), c, acc[i]);
+    }
+    return;
+  }
+  // Each block of the cluster ends a share of the outputs.
+  __syncthreads();
+#pragma unroll
+  for (int i = 0; i < kOutputs; ++i) shared[(row + i / RN) * TN + column + i % RN] = acc[i];
+  const auto end = [&](int e, const auto& read) {
+    const int64_t r = i0 + e / TN, c = j0 + e % TN;
+    if (r < args.m && c < args.n) finish<T>(args, output(r, c), c, halve_values<C>(static_cast<int>(splits), read));
+  };
+#ifdef __CUDACC__
+  cluster_barrier();
+  for (int e = static_cast<int>(rank) * kThreads + t; e < TM * TN; e += static_cast<int>(splits) * kThreads)
+    end(e, [&](int other) { return *in_block(shared + e, other); });
+  cluster_barrier();
+#else  // the blocks of a cluster play in order; the last one has everything
+  static C sums[kMatMulCluster][TM * TN];
+  for (int i = 0; i < kOutputs; ++i) sums[rank][(row + i / RN) * TN + column + i % RN] = acc[i];
+  __syncthreads();
+  if (rank + 1 != splits) return;
+  for (int e = t; e < TM * TN; e += kThreads) end(e, [&](int other) { return sums[other][e]; });
+#endif
+}
+
+/// The kernel of a tiling for elements T.
+template <class T>
+const void* matmul_of(MatMulTiling tiling) {
+  switch (tiling) {
+    case MatMulTiling::Few:
+      return address_of(&matmul<T, 4, 128, 4, 1>);
+    case MatMulTiling::Low:
+      return address_of(&matmul<T, 16, 64, 4, 2>);
+    case MatMulTiling::Small:
+      return address_of(&matmul<T, 32, 32, 2, 4>);
+    default:
+      return address_of(&matmul<T, 64, 64, 4, 4>);
+  }
+}
+
+}  // namespace
+}  // namespace tape::cuda
