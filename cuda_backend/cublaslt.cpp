@@ -268,10 +268,11 @@ void play_product(const LibraryProduct& product, const LibraryOperands& operands
   description.point(product, operands);
   std::optional<cublasLtMatmulHeuristicResult_t> algorithm = chosen(product);
   const uint32_t a = alignment_of(operands.a), b = alignment_of(operands.b), d = alignment_of(operands.dst);
-  if (std::min({a, b, d}) < kAlignment) algorithm = description.algorithm(handle, workspace, a, b, d);
+  const uint32_t least = std::min({a, b, d, alignment_of(operands.bias), alignment_of(operands.aux)});
+  if (least < kAlignment) algorithm = description.algorithm(handle, workspace, a, b, d);
   if (!algorithm)
-    throw Error(Code::Unavailable, fmt::format("cuda: cuBLASLt has no algorithm for a bound tensor aligned to {} bytes",
-                                               std::min({a, b, d})));
+    throw Error(Code::Unavailable,
+                fmt::format("cuda: cuBLASLt has no algorithm for a bound tensor aligned to {} bytes", least));
   description.play(handle, product, operands, algorithm->algo, algorithm->workspaceSize, stream);
 }
 

@@ -184,7 +184,7 @@ struct Walk {
     }
     at = 0;
     while (++code < int64_t{1} << levels) {
-      chunk = leaf(0);
+      chunk = leaf();
       if (chunk >= 0) return true;
     }
     return false;
@@ -198,9 +198,9 @@ struct Walk {
   }
 
  private:
-  [[nodiscard]] __device__ int64_t leaf(int down) const {
+  [[nodiscard]] __device__ int64_t leaf() const {
     int64_t j = root;
-    for (int level = levels; level > down; --level) {
+    for (int level = levels; level >= 1; --level) {
       if ((code >> (level - 1) & 1) == 0) continue;
       j += tree.width(level);
       if (j >= tree.width(level - 1)) return -1;
@@ -212,21 +212,23 @@ struct Walk {
 /// A step's part of one operand, kWidth outputs by kStep of k, on its way through registers. `deep`: k is contiguous.
 template <class T, class C, int kWidth, int kStep, int kThreads>
 struct Panel {
-  static constexpr int kGroups = kWidth * kStep / 4;  // of four elements that are neighbours in memory
+  // Elements that are neighbours in memory: 16 bytes of halves and f32.
+  static constexpr int kGroup = sizeof(T) == 2 && kWidth >= 16 ? 8 : 4;
+  static constexpr int kGroups = kWidth * kStep / kGroup;
   static constexpr int kOwn = (kGroups + kThreads - 1) / kThreads;
   static constexpr int kStride = kWidth + 4;
-  static constexpr int kRows = kWidth < 8 ? kWidth : 8;  // of a warp where k is contiguous
+  static constexpr int kRows = kWidth < 8 ? kWidth : 2 * kGroup;  // of a warp where k is contiguous
   static constexpr int kDeep = 32 / kRows;
-  static_assert(kStep % (4 * kDeep) == 0);
-  Pack<T, 4> raw[kOwn];
+  static_assert(kStep % (kGroup * kDeep) == 0);
+  Pack<T, kGroup> raw[kOwn];
 
   struct Place {
     int w, k;
   };
   static __device__ __forceinline__ Place place(int g, bool deep) {
-    if (!deep) return {g % (kWidth / 4) * 4, g / (kWidth / 4)};
-    constexpr int kAcross = kStep / (4 * kDeep);
-    return {g / kDeep % kRows + g / (32 * kAcross) * kRows, (g % kDeep + g / 32 % kAcross * kDeep) * 4};
+    if (!deep) return {g % (kWidth / kGroup) * kGroup, g / (kWidth / kGroup)};
+    constexpr int kAcross = kStep / (kGroup * kDeep);
+    return {g / kDeep % kRows + g / (32 * kAcross) * kRows, (g % kDeep + g / 32 % kAcross * kDeep) * kGroup};
   }
 
   /// `from`: output 0 and the first k of the step; `width`, `steps`: how many are in range.
@@ -238,12 +240,12 @@ struct Panel {
       if (kGroups % kThreads != 0 && g >= kGroups) break;
       const Place at = place(g, deep);
       const T* const source = from + at.w * w_stride + at.k * k_stride;
-      if (vector && at.w + (deep ? 1 : 4) <= width && at.k + (deep ? 4 : 1) <= steps) {
-        raw[i] = *reinterpret_cast<const Pack<T, 4>*>(source);
+      if (vector && at.w + (deep ? 1 : kGroup) <= width && at.k + (deep ? kGroup : 1) <= steps) {
+        raw[i] = *reinterpret_cast<const Pack<T, kGroup>*>(source);
         continue;
       }
 #pragma unroll
-      for (int e = 0; e < 4; ++e) {
+      for (int e = 0; e < kGroup; ++e) {
         const bool in = at.w + (deep ? 0 : e) < width && at.k + (deep ? e : 0) < steps;
         raw[i].value[e] = in ? source[e * (deep ? k_stride : w_stride)] : T{};
       }
@@ -257,22 +259,25 @@ struct Panel {
       const Place at = place(g, deep);
       if (deep) {
 #pragma unroll
-        for (int e = 0; e < 4; ++e) to[(at.k + e) * kStride + at.w] = static_cast<C>(raw[i].value[e]);
+        for (int e = 0; e < kGroup; ++e) to[(at.k + e) * kStride + at.w] = static_cast<C>(raw[i].value[e]);
       } else {
-        Pack<C, 4> four;
 #pragma unroll
-        for (int e = 0; e < 4; ++e) four.value[e] = static_cast<C>(raw[i].value[e]);
-        *reinterpret_cast<Pack<C, 4>*>(to + at.k * kStride + at.w) = four;
+        for (int half = 0; half < kGroup; half += 4) {
+          Pack<C, 4> four;
+#pragma unroll
+          for (int e = 0; e < 4; ++e) four.value[e] = static_cast<C>(raw[i].value[half + e]);
+          *reinterpret_cast<Pack<C, 4>*>(to + at.k * kStride + at.w + half) = four;
+        }
       }
     }
   }
 };
 
-/// Whether groups of four are aligned, `stride` elements from one row of the contiguous side to the next.
-template <class T>
+/// Whether groups are aligned, `stride` elements from one row of the contiguous side to the next.
+template <class T, int kGroup>
 __device__ __forceinline__ bool is_vector(const T* from, int64_t stride) {
   const auto bytes = reinterpret_cast<uint64_t>(from) | static_cast<uint64_t>(stride) * sizeof(T);
-  return bytes % alignof(Pack<T, 4>) == 0;
+  return bytes % alignof(Pack<T, kGroup>) == 0;
 }
 
 /// The most steps of k for which both panels fit 48 KiB of shared memory.
@@ -310,8 +315,8 @@ __global__ void __launch_bounds__(TM / RM * (TN / RN)) matmul(const __grid_const
   const T* const a = static_cast<const T*>(args.a) + batch.a + i0 * args.a_row;
   const T* const b = static_cast<const T*>(args.b) + batch.b + j0 * args.b_col;
   const bool deep_a = args.a_col == 1, deep_b = args.b_col != 1;
-  const bool vector_a = is_vector(a, deep_a ? args.a_row : args.a_col),
-             vector_b = is_vector(b, deep_b ? args.b_col : args.b_row);
+  const bool vector_a = is_vector<T, PanelA::kGroup>(a, deep_a ? args.a_row : args.a_col),
+             vector_b = is_vector<T, PanelB::kGroup>(b, deep_b ? args.b_col : args.b_row);
   const int row = t / (TN / RN) * RM, column = t % (TN / RN) * RN;
 
   const int64_t chunks = (args.k + kMatMulDepth - 1) / kMatMulDepth;
