@@ -54,11 +54,12 @@ void describe(const Call& call, MatMulArgs& args) {
 
 enum Activation : uint32_t { kNone = 0, kRelu = 1, kGeluTanh = 3 };  // of act=
 
-/// Whether the library's own epilogue means what the command says, one rounding included.
+/// Whether the library's own epilogue means what the command says, one rounding included: it rounds products to a half
+/// before it adds to one.
 bool fits_epilogue(const Call& call, const MatMulArgs& args) {
   const DType destination = call.operand(0).dtype;
   const bool bias = call.operand(3).given(), aux = call.operand(4).given();
-  if (bias && call.operand(3).dtype != destination) return false;
+  if ((bias && call.operand(3).dtype != destination) || (args.accumulate != 0 && is_half(destination))) return false;
   if (args.act == kNone) return !aux;
   if (args.accumulate != 0) return false;
   if (args.act == kRelu) return !aux;
@@ -207,8 +208,8 @@ bool library_product(const Call& call, const MatMulArgs& args, LaunchList& list)
   const double flops = 2.0 * static_cast<double>(args.m) * static_cast<double>(args.n) * static_cast<double>(args.k) *
                        static_cast<double>(args.batch);
   const Batches batches(args);
-  if (list.canonical || !is_float(source) || flops < kLibraryFlops || args.m <= kLibraryRows ||
-      args.alpha == 0 || batches.calls > Batches::kMaxCalls)
+  if (list.canonical || !is_float(source) || flops < kLibraryFlops || args.m <= kLibraryRows || args.alpha == 0 ||
+      batches.calls > Batches::kMaxCalls)
     return false;
   LibraryProduct product;
   product.m = args.m;
