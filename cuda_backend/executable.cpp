@@ -11,7 +11,10 @@
 namespace tape::cuda {
 namespace {
 
+// In the pinned memory: the fault as it is read at the end, 64 bytes for a scalar, the fault as a loop last saw it.
 constexpr uint64_t kPinnedValue = (sizeof(Fault) + 63) / 64 * 64;
+constexpr uint64_t kPinnedMirror = kPinnedValue + 64;
+constexpr uint64_t kPassesBetweenLooks = 64;
 
 bool can_fault(const Command& command) {
   return command.op->has(kFaultEffect) || command.op->has(kStreamEffect);
@@ -63,7 +66,7 @@ CudaExecutable::CudaExecutable(const Stream& stream, const tape_cuda_plan& plan,
       cursors_(plan.streams_count),
       arena_(static_cast<std::byte*>(plan.arena)),
       fault_memory_(sizeof(Fault)),
-      pinned_(kPinnedValue + 64) {
+      pinned_(kPinnedMirror + sizeof(Fault)) {
   for (uint64_t i = 0; i < plan.tensors_count; ++i)
     places_.push_back(
         {plan.tensors[i].in_arena != 0, plan.tensors[i].offset, static_cast<std::byte*>(plan.tensors[i].address)});
@@ -222,7 +225,7 @@ void CudaExecutable::resolve_launch(const Launch& launch, const tape_cuda_stream
   const uint64_t* const symbols = list_.packed.data() + launch.arguments / 8;
   uint64_t* const words = resolved_.data() + launch.arguments / 8;
   for (uint32_t i = 0; i < launch.pointers; ++i) {
-    if (base_of(symbols[i]) == kColumns)
+    if (streams != nullptr && base_of(symbols[i]) == kColumns)
       words[i] = reinterpret_cast<uint64_t>(streams[launch.stream].columns[offset_of(symbols[i])]);
     else
       words[i] = reinterpret_cast<uint64_t>(resolve(symbols[i], launch.command, streams));
@@ -277,12 +280,21 @@ void CudaExecutable::read_fault() {
                  fault->a,    fault->b,       fault->distance, fault->allowed};
 }
 
+/// So that a loop ends soon after a fault: what the last look asked for has arrived by now or soon will.
+void CudaExecutable::look_for_fault() {
+  auto* const mirror = reinterpret_cast<Fault*>(static_cast<std::byte*>(pinned_.get()) + kPinnedMirror);
+  if (*static_cast<volatile uint64_t*>(&mirror->set) != 0) return read_fault();
+  check(cudaMemcpyAsync(mirror, fault_memory_.get(), sizeof(Fault), cudaMemcpyDeviceToHost, stream_.get()),
+        "cudaMemcpyAsync");
+}
+
 void CudaExecutable::reset_fault() {
   Fault clear{};
   clear.pending = ~uint64_t{0};
   check(cudaMemcpyAsync(fault_memory_.get(), &clear, sizeof clear, cudaMemcpyHostToDevice, stream_.get()),
         "cudaMemcpyAsync");
   stream_.wait();
+  std::memset(static_cast<std::byte*>(pinned_.get()) + kPinnedMirror, 0, sizeof(Fault));
 }
 
 bool CudaExecutable::enter(Loop& loop, uint64_t command) {
@@ -413,6 +425,7 @@ bool CudaExecutable::play(uint64_t first, uint64_t last) {
         at = enter(loops_[step.loop], step.command) ? at + 1 : step.other + 1;
         break;
       case Step::Kind::End:
+        if (faultable_ && ++passes_ % kPassesBetweenLooks == 0) look_for_fault();
         at = again(loops_[step.loop]) ? step.other + 1 : at + 1;
         break;
     }

@@ -62,6 +62,7 @@ class CudaExecutable {
   /// Bytes of device memory, after everything before; false when a fault has stopped the tape.
   [[nodiscard]] bool read(void* to, const void* from, uint64_t bytes);
   void read_fault();
+  void look_for_fault();
   void reset_fault();
   [[nodiscard]] bool enter(Loop& loop, uint64_t command);
   [[nodiscard]] bool again(Loop& loop);
@@ -89,6 +90,7 @@ class CudaExecutable {
   std::unique_ptr<Ring> ring_;  // where a STORE or TRACE has a reader
   bool faultable_ = false;
   bool stopped_ = false;
+  uint64_t passes_ = 0;  // of loops, over all runs
   bool unread_ = false;  // a run since the fault was last taken
   DeviceMemory fault_memory_;
   PinnedMemory pinned_;  // a Fault, then 64 bytes

@@ -158,5 +158,27 @@ TEST(FaultOrder, TheFirstIsReported) {
   EXPECT_EQ(number(sides.card, "n"), 5);
 }
 
+// The host launches the passes of a loop ahead of the card; it must notice a fault long before the last of them.
+TEST(FaultOrder, ALongLoopEndsSoon) {
+  SKIP_WITHOUT_CARD();
+  Machine machine(open_backend("cuda"));
+  machine.add(module_of(R"(
+.input z i32[] = 0
+.state n i64[] = 0
+.tape main
+  REPEAT 100000
+    ADVANCE n
+    FLOOR_DIV q, z, z
+  END
+.end
+)"));
+  if (is_emulated()) ::setenv("TAPE_EMULATION_FAILS", "3000", 1);  // launches: a card is lost then
+  EXPECT_THROW(machine.run("main"), Fault);
+  ::unsetenv("TAPE_EMULATION_FAILS");
+  EXPECT_EQ(number(machine, "n"), 1);
+  EXPECT_THROW(machine.run("main"), Fault);
+  EXPECT_EQ(number(machine, "n"), 2);
+}
+
 }  // namespace
 }  // namespace tape::test
