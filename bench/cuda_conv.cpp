@@ -165,10 +165,10 @@ void pools() {
   const char* const shapes =
       ".param x f32[32,64,112,112] normal\n.param g f32[32,64,56,56] normal\n"
       ".output y f32[32,64,56,56]\n.output i i32[32,64,56,56]\n.output d f32[32,64,112,112]\n";
-  line("max pool 2x2 B32 64 112x112", shapes, "  MAX_POOL2D y, x, i, kernel=[2]", kImage * 1.5);
-  line("max pool 3x3/2", shapes, "  MAX_POOL2D y, x, i, kernel=[3], stride=[2], pad=[1]", kImage * 1.5);
+  line("max pool 2x2 B32 64 112x112", shapes, "  MAX_POOL2D y, x, kernel=[2], index=i", kImage * 1.5);
+  line("max pool 3x3/2", shapes, "  MAX_POOL2D y, x, kernel=[3], stride=[2], pad=[1], index=i", kImage * 1.5);
   line("max pool 2x2 gradient by index", shapes,
-       "  MAX_POOL2D y, x, i, kernel=[2]\n  MAX_POOL2D_GRAD d, x, g, i, kernel=[2]", kImage * 3);
+       "  MAX_POOL2D y, x, kernel=[2], index=i\n  MAX_POOL2D_GRAD d, x, g, kernel=[2], index=i", kImage * 3);
   line("mean pool 2x2", shapes, "  AVG_POOL2D y, x, kernel=[2]", kImage * 1.25);
   line("mean pool 2x2 gradient", shapes, "  AVG_POOL2D_GRAD d, g, kernel=[2]", kImage * 1.25);
   line("upsample 2x", shapes, "  UPSAMPLE_NEAREST2D d, g, scale=[2]", kImage * 1.25);

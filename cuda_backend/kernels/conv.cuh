@@ -276,13 +276,14 @@ struct ConvLoader {
   static constexpr int kPer = Pack::kElements;
   static constexpr int kOfA = TM * kConvStep / kThreads, kOfB = TN * kConvStep / kThreads;
   static constexpr int kDown = kThreads / kConvStep;
+  static constexpr int kColumns = 2, kAcross = TN / kColumns;  // of a thread that reads along n, between them
   static constexpr int kSteps = static_cast<int>(kConvDepth) / (kConvStep * kPer);  // of a whole chunk
 
   Shared& shared;
   const T* a;  // of the first row of this thread
   const T* b;
   int rows_left;  // below that row, as far as the tile goes
-  ConvSpot own;   // of the only column of this thread
+  ConvSpot own[kColumns];
   T in_a[kOfA][kPer], in_b[kOfB][kPer];
 
   __device__ ConvLoader(const ConvArgs& args, Shared& memory, int64_t m0) : shared(memory) {
@@ -292,8 +293,8 @@ struct ConvLoader {
     a = conv_a<T>(args) + p.a0 + row * p.a_row;
     b = conv_b<T>(args) + p.b0;
     rows_left = static_cast<int>(p.m - row < TM ? p.m - row : TM);
-    own = shared.column[t % TN].spot;
-    if (!kAlongK) b += own.offset;
+#pragma unroll
+    for (int j = 0; j < kColumns; ++j) own[j] = shared.column[t % kAcross + j * kAcross].spot;
   }
 
   __device__ __forceinline__ void load(const ConvTable& table, int step) {
@@ -326,10 +327,14 @@ struct ConvLoader {
       }
     } else {
 #pragma unroll
-      for (int i = 0; i < kOfB; ++i)
+      for (int i = 0; i < kOfB / kColumns; ++i)
 #pragma unroll
-        for (int e = 0; e < kPer; ++e)
-          in_b[i][e] = read(own, table.b[k0 + (t / TN + i * (kThreads / TN)) * kPer + e], b);
+        for (int e = 0; e < kPer; ++e) {
+          const ConvSpot s = table.b[k0 + (t / kAcross + i * (kThreads / kAcross)) * kPer + e];
+          const T* const from = b + s.offset;
+#pragma unroll
+          for (int j = 0; j < kColumns; ++j) in_b[i * kColumns + j][e] = read(s, own[j], from);
+        }
     }
   }
 
@@ -342,7 +347,8 @@ struct ConvLoader {
       if constexpr (kAlongK)
         shared.b[buffer][t % kConvStep][t / kConvStep + i * kDown] = Pack::word(in_b[i]);
       else
-        shared.b[buffer][t / TN + i * (kThreads / TN)][t % TN] = Pack::word(in_b[i]);
+        shared.b[buffer][t / kAcross + i / kColumns * (kThreads / kAcross)][t % kAcross + i % kColumns * kAcross] =
+            Pack::word(in_b[i]);
     }
   }
 

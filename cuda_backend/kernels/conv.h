@@ -53,8 +53,9 @@ struct ConvTile {
 [[nodiscard]] const void* conv_tile_kernel(DType dtype, ConvSide side, int tile_m);
 /// Tensor cores: f16, bf16, and f32 rounded to tf32. The grid is the same.
 [[nodiscard]] const void* conv_tensor_kernel(DType dtype, ConvSide side, int tile_m);
-/// A thread an output: few output channels and short k, or coordinates beyond kConvLimit.
-[[nodiscard]] const void* conv_direct_kernel(DType dtype, ConvSide side);
+/// A thread an output: few output channels and short k, or coordinates beyond kConvLimit. `wide`: those, and operands
+/// of 2^31 elements or more.
+[[nodiscard]] const void* conv_direct_kernel(DType dtype, ConvSide side, bool wide);
 /// The gradient by a small weight: 256 outputs of a group at most. Grid: groups, nodes / lanes.
 [[nodiscard]] const void* conv_narrow_kernel(DType dtype);
 /// Adds the parts of k. Grid: elements / (256 / lanes).

@@ -41,65 +41,85 @@ __device__ C canonical_sum(int64_t k, const TermAt& term) {
   return value;
 }
 
-template <class T>
+/// An axis in the integers that its coordinates fit.
+template <class I>
+struct Axis {
+  I image, windows, kernel, stride, low, dilation;
+  __device__ explicit Axis(const WindowAxis& a)
+      : image(static_cast<I>(a.image)),
+        windows(static_cast<I>(a.windows)),
+        kernel(static_cast<I>(a.kernel)),
+        stride(static_cast<I>(a.stride)),
+        low(static_cast<I>(a.low)),
+        dilation(static_cast<I>(a.dilation)) {}
+};
+
+template <class T, class I>
 struct Forward {
   using C = ComputeType<T>;
-  static __device__ C sum(const ConvArgs& args, int64_t e, int64_t& channel) {
-    const int64_t line = e / args.w.windows, ow = e - line * args.w.windows;
-    const int64_t map = line / args.h.windows, oh = line - map * args.h.windows;
-    const int64_t channels = args.groups * args.out, n = map / channels;
-    channel = map - n * channels;
-    const int64_t taps = args.h.kernel * args.w.kernel, plane = args.h.image * args.w.image;
-    const T* const weight = static_cast<const T*>(args.weight) + channel * args.in * taps;
-    const T* const image =
-        static_cast<const T*>(args.image) + (n * args.groups * args.in + channel / args.out * args.in) * plane;
-    const int64_t y0 = oh * args.h.stride - args.h.low, x0 = ow * args.w.stride - args.w.low;
-    const auto pixel = [&](int64_t c, int64_t kh, int64_t kw) {
-      const int64_t y = y0 + kh * args.h.dilation, x = x0 + kw * args.w.dilation;
-      const bool inside = y >= 0 && y < args.h.image && x >= 0 && x < args.w.image;
-      return inside ? load(image[c * plane + y * args.w.image + x]) : C{};
+  static __device__ C sum(const ConvArgs& args, I e, int64_t& channel) {
+    const Axis<I> h(args.h), w(args.w);
+    const I line = e / w.windows, ow = e - line * w.windows, map = line / h.windows, oh = line - map * h.windows;
+    const I channels = static_cast<I>(args.groups * args.out), n = map / channels, own = map - n * channels;
+    const I in = static_cast<I>(args.in), taps = h.kernel * w.kernel, plane = h.image * w.image;
+    channel = own;
+    const T* const weight = static_cast<const T*>(args.weight) + own * in * taps;
+    const T* const image = static_cast<const T*>(args.image) +
+                           (n * static_cast<I>(args.groups) * in + own / static_cast<I>(args.out) * in) * plane;
+    const I y0 = oh * h.stride - h.low, x0 = ow * w.stride - w.low;
+    const auto pixel = [&](I c, I kh, I kw) {
+      const I y = y0 + kh * h.dilation, x = x0 + kw * w.dilation;
+      const bool inside = y >= 0 && y < h.image && x >= 0 && x < w.image;
+      return inside ? load(image[c * plane + y * w.image + x]) : C{};
     };
-    if (args.in * taps > kConvDepth || args.in * taps == 0)
-      return canonical_sum<C>(args.in * taps, [&](int64_t k) {
-        return Term<C>{load(weight[k]), pixel(k / taps, k % taps / args.w.kernel, k % args.w.kernel)};
+    if (in * taps > kConvDepth || in * taps == 0)
+      return canonical_sum<C>(in * taps, [&](int64_t at) {
+        const I k = static_cast<I>(at);
+        return Term<C>{load(weight[k]), pixel(k / taps, k % taps / w.kernel, k % w.kernel)};
       });
     C acc = static_cast<C>(-0.0);
-    int64_t k = 0;
-    for (int64_t c = 0; c < args.in; ++c)
-      for (int64_t kh = 0; kh < args.h.kernel; ++kh)
-        for (int64_t kw = 0; kw < args.w.kernel; ++kw) acc = fused(load(weight[k++]), pixel(c, kh, kw), acc);
+    I k = 0;
+    for (I c = 0; c < in; ++c)
+      for (I kh = 0; kh < h.kernel; ++kh)
+        for (I kw = 0; kw < w.kernel; ++kw) acc = fused(load(weight[k++]), pixel(c, kh, kw), acc);
     return acc;
   }
 };
 
-template <class T>
+template <class T, class I>
 struct ImageGrad {
   using C = ComputeType<T>;
-  static __device__ C sum(const ConvArgs& args, int64_t e, int64_t& channel) {
-    const int64_t line = e / args.w.image, x = e - line * args.w.image;
-    const int64_t map = line / args.h.image, y = line - map * args.h.image;
-    const int64_t channels = args.groups * args.in, n = map / channels;
-    channel = map - n * channels;
-    const int64_t group = channel / args.in, own = channel % args.in;
-    const int64_t taps = args.h.kernel * args.w.kernel, plane = args.h.windows * args.w.windows;
-    const ConvPhase h = ConvPhase::of(args.h, args.step_h, y), w = ConvPhase::of(args.w, args.step_w, x);
-    const int64_t reached = h.taps * w.taps;
-    const T* const weight = static_cast<const T*>(args.weight) + (group * args.out * args.in + own) * taps;
-    const T* const windows =
-        static_cast<const T*>(args.windows) + (n * args.groups * args.out + group * args.out) * plane;
-    const auto term = [&](int64_t o, int64_t i, int64_t j) {
-      const int64_t row = h.window(i), column = w.window(j);
-      const bool inside = row >= 0 && row < args.h.windows && column >= 0 && column < args.w.windows;
-      return Term<C>{load(weight[o * args.in * taps + h.kernel(i) * args.w.kernel + w.kernel(j)]),
-                     inside ? load(windows[o * plane + row * args.w.windows + column]) : C{}};
+  static __device__ C sum(const ConvArgs& args, I e, int64_t& channel) {
+    const I width = static_cast<I>(args.w.image), height = static_cast<I>(args.h.image);
+    const I line = e / width, x = e - line * width, map = line / height, y = line - map * height;
+    const I in = static_cast<I>(args.in), out = static_cast<I>(args.out), groups = static_cast<I>(args.groups);
+    const I n = map / (groups * in), all = map - n * groups * in, group = all / in, own = all - group * in;
+    channel = all;
+    const I rows = static_cast<I>(args.h.windows), columns = static_cast<I>(args.w.windows), plane = rows * columns;
+    const I kernel_w = static_cast<I>(args.w.kernel), taps = static_cast<I>(args.h.kernel) * kernel_w;
+    const ConvPhase phase_h = ConvPhase::of(args.h, args.step_h, y), phase_w = ConvPhase::of(args.w, args.step_w, x);
+    const I h_taps = static_cast<I>(phase_h.taps), w_taps = static_cast<I>(phase_w.taps), reached = h_taps * w_taps;
+    const I h_first = static_cast<I>(phase_h.first), h_back = static_cast<I>(phase_h.back);
+    const I w_first = static_cast<I>(phase_w.first), w_back = static_cast<I>(phase_w.back);
+    const I h_tap = static_cast<I>(phase_h.tap), h_step = static_cast<I>(phase_h.step);
+    const I w_tap = static_cast<I>(phase_w.tap), w_step = static_cast<I>(phase_w.step);
+    const T* const weight = static_cast<const T*>(args.weight) + (group * out * in + own) * taps;
+    const T* const windows = static_cast<const T*>(args.windows) + (n * groups * out + group * out) * plane;
+    const auto term = [&](I o, I i, I j) {
+      const I row = h_first - i * h_back, column = w_first - j * w_back;
+      const bool inside = row >= 0 && row < rows && column >= 0 && column < columns;
+      return Term<C>{load(weight[o * in * taps + (h_tap + i * h_step) * kernel_w + w_tap + j * w_step]),
+                     inside ? load(windows[o * plane + row * columns + column]) : C{}};
     };
-    if (args.out * reached > kConvDepth || args.out * reached == 0)
-      return canonical_sum<C>(args.out * reached,
-                              [&](int64_t k) { return term(k / reached, k % reached / w.taps, k % w.taps); });
+    if (out * reached > kConvDepth || out * reached == 0)
+      return canonical_sum<C>(out * reached, [&](int64_t at) {
+        const I k = static_cast<I>(at);
+        return term(k / reached, k % reached / w_taps, k % w_taps);
+      });
     C acc = static_cast<C>(-0.0);
-    for (int64_t o = 0; o < args.out; ++o)
-      for (int64_t i = 0; i < h.taps; ++i)
-        for (int64_t j = 0; j < w.taps; ++j) {
+    for (I o = 0; o < out; ++o)
+      for (I i = 0; i < h_taps; ++i)
+        for (I j = 0; j < w_taps; ++j) {
           const Term<C> t = term(o, i, j);
           acc = fused(t.a, t.b, acc);
         }
@@ -107,7 +127,7 @@ struct ImageGrad {
   }
 };
 
-template <class T>
+template <class T, class>
 struct WeightGrad {
   using C = ComputeType<T>;
   static __device__ C sum(const ConvArgs& args, int64_t e, int64_t& channel) {
@@ -131,16 +151,20 @@ struct WeightGrad {
   }
 };
 
-template <class Problem, class T>
+template <class Problem, class T, class I>
 __global__ void __launch_bounds__(256) conv_direct(const __grid_constant__ ConvArgs args) {
   TAPE_KERNEL_BEGIN(args);
   const ConvStore<T> finish{args};
   for (uint64_t e = first_element(); e < args.elements; e += element_step()) {
-    const auto at = static_cast<int64_t>(e);
     int64_t channel = 0;
-    const ComputeType<T> value = Problem::sum(args, at, channel);
-    finish(at, channel, value);
+    const ComputeType<T> value = Problem::sum(args, static_cast<I>(e), channel);
+    finish(static_cast<int64_t>(e), channel, value);
   }
+}
+template <template <class, class> class Problem, class T>
+const void* of_width(bool wide) {
+  return wide ? address_of(&conv_direct<Problem<T, int64_t>, T, int64_t>)
+              : address_of(&conv_direct<Problem<T, int32_t>, T, int32_t>);
 }
 
 // ---- gradients by small weights ----
@@ -262,12 +286,12 @@ __global__ void __launch_bounds__(256) conv_fold(const __grid_constant__ ConvArg
 
 }  // namespace
 
-const void* conv_direct_kernel(DType dtype, ConvSide side) {
+const void* conv_direct_kernel(DType dtype, ConvSide side, bool wide) {
   return dispatch_float(dtype, [&](auto type) -> const void* {
     using T = typename decltype(type)::type;
-    if (side == ConvSide::Windows) return address_of(&conv_direct<Forward<T>, T>);
-    if (side == ConvSide::Image) return address_of(&conv_direct<ImageGrad<T>, T>);
-    return address_of(&conv_direct<WeightGrad<T>, T>);
+    if (side == ConvSide::Windows) return of_width<Forward, T>(wide);
+    if (side == ConvSide::Image) return of_width<ImageGrad, T>(wide);
+    return address_of(&conv_direct<WeightGrad<T, int64_t>, T, int64_t>);
   });
 }
 const void* conv_narrow_kernel(DType dtype) {

@@ -33,7 +33,10 @@ __global__ void __launch_bounds__((TM / RM) * (TN / RN), resident(TM, RM* RN))
   if (p.k == 0 && work.node != 0) return;
 
   const int t = static_cast<int>(threadIdx.x);
-  const int tx = t % (TN / RN), ty = t / (TN / RN);
+  // A warp has 4 x 8 threads: what it reads of a row of either tile is at most 128 bytes.
+  constexpr int kAcross = TN / RN / 8;
+  static_assert(TN / RN % 8 == 0 && TM / RM % 4 == 0);
+  const int tx = t / 32 % kAcross * 8 + t % 8, ty = t / 32 / kAcross * 4 + t / 8 % 4;
   C acc[RM][RN];
   const auto clear = [&](C value) {
 #pragma unroll

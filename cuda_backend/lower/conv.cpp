@@ -176,7 +176,9 @@ void conv(const Call& call, LaunchList& list, const Sides& sides, int bias) {
     const bool direct = args.side != ConvSide::Weight && p.m <= kDirectRows && p.k <= kConvDepth;
     if (!direct && tiles(args, p, dtype, false, list)) return;
   }
-  list.add(conv_direct_kernel(dtype, args.side), LaunchList::over(args.elements), args, kConvPointers);
+  const auto fits = [](const View& view) { return view.elements < int64_t{1} << 31; };
+  const bool wide = !small || !fits(call.operand(0)) || !fits(call.operand(1)) || !fits(call.operand(2));
+  list.add(conv_direct_kernel(dtype, args.side, wide), LaunchList::over(args.elements), args, kConvPointers);
 }
 
 }  // namespace
