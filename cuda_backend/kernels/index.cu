@@ -16,6 +16,14 @@ __device__ __forceinline__ int64_t place_of(const Args& args, int64_t i) {
   return index < 0 ? 0 : args.n - 1;
 }
 
+__device__ __forceinline__ uint32_t quotient(uint32_t x, const Divider& by) {
+  return (__umulhi(x, by.magic) + x) >> by.shift;
+}
+/// e / by.divisor, which is `divisor` where everything is narrow.
+__device__ __forceinline__ int64_t quotient(const IndexArgs& args, uint64_t e, const Divider& by, int64_t divisor) {
+  return args.narrow != 0 ? int64_t{quotient(static_cast<uint32_t>(e), by)} : static_cast<int64_t>(e) / divisor;
+}
+
 /// Where word e of [outer, count, inner] lies.
 struct Spot {
   int64_t outer, index, column;
@@ -33,7 +41,6 @@ struct Spot {
       index = row % args.count;
     }
   }
-  static __device__ uint32_t quotient(uint32_t x, const Divider& by) { return (__umulhi(x, by.magic) + x) >> by.shift; }
 };
 
 template <class T>
@@ -56,8 +63,9 @@ __global__ void take_along(const __grid_constant__ IndexArgs args) {
   const T* const src = static_cast<const T*>(args.src);
   for (uint64_t e = first_element(); e < static_cast<uint64_t>(args.count); e += element_step()) {
     const auto i = static_cast<int64_t>(e);
-    const int64_t from = place_of(args, i);
-    dst[i] = from < 0 ? T{} : src[(i / (args.taken * args.inner) * args.n + from) * args.inner + i % args.inner];
+    const int64_t from = place_of(args, i), outer = quotient(args, e, args.by_count, args.taken * args.inner);
+    const int64_t column = i - quotient(args, e, args.by_inner, args.inner) * args.inner;
+    dst[i] = from < 0 ? T{} : src[(outer * args.n + from) * args.inner + column];
   }
 }
 
@@ -66,8 +74,8 @@ __global__ void one_hot(const __grid_constant__ IndexArgs args) {
   TAPE_KERNEL_BEGIN(args);
   T* const dst = static_cast<T*>(args.dst);
   for (uint64_t e = first_element(); e < static_cast<uint64_t>(args.count * args.n); e += element_step()) {
-    const int64_t at = place_of(args, static_cast<int64_t>(e) / args.n);
-    dst[e] = T(static_cast<ComputeType<T>>(at == static_cast<int64_t>(e) % args.n));
+    const int64_t row = quotient(args, e, args.by_inner, args.n);
+    dst[e] = T(static_cast<ComputeType<T>>(place_of(args, row) == static_cast<int64_t>(e) - row * args.n));
   }
 }
 

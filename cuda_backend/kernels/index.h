@@ -19,7 +19,7 @@ struct IndexArgs {
   int64_t count;  // of idx
   int64_t taken;  // TAKE_ALONG: of idx along the axis
   uint32_t bounds, wide;
-  Divider by_inner, by_count;  // where `narrow`: below 2^31 of everything
+  Divider by_inner, by_count;  // where `narrow`: below 2^31 of everything; ONE_HOT: by n; TAKE_ALONG: by taken x inner
   uint32_t narrow, reserved;
 };
 inline constexpr unsigned kIndexPointers = 6;

@@ -47,17 +47,20 @@ void check_indices(const Call& call, const View& idx, size_t operand, const Inde
   list.add(check_index_kernel(), LaunchList::over(args.elements), args, kCheckPointers);
 }
 
+void divide_by(IndexArgs& args, int64_t threads, int64_t inner, int64_t count) {
+  if (threads >= int64_t{1} << 31) return;
+  args.narrow = 1;
+  args.by_inner = Divider(static_cast<uint32_t>(inner));
+  args.by_count = Divider(static_cast<uint32_t>(count));
+}
+
 /// Rows that move whole: the largest word that fits, which `inner` counts from here on.
 size_t take_words(IndexArgs& args, DType dtype) {
   const auto bytes = static_cast<uint64_t>(args.inner) * size_of(dtype);
   size_t word = 16;
   while (bytes % word != 0) word /= 2;
   args.inner = static_cast<int64_t>(bytes / word);
-  if (args.outer * args.count * args.inner < int64_t{1} << 31) {
-    args.narrow = 1;
-    args.by_inner = Divider(static_cast<uint32_t>(args.inner));
-    args.by_count = Divider(static_cast<uint32_t>(args.count));
-  }
+  divide_by(args, args.outer * args.count * args.inner, args.inner, args.count);
   return word;
 }
 
@@ -81,6 +84,7 @@ void take(const Call& call, LaunchList& list) {
     kernel = gather_kernel(take_words(args, dst.dtype));
     threads = static_cast<uint64_t>(args.outer * args.count * args.inner);
   } else {
+    divide_by(args, dst.elements, one_hot ? args.n : args.inner, one_hot ? 1 : args.taken * args.inner);
     kernel = one_hot ? one_hot_kernel(dst.dtype) : take_along_kernel(dst.dtype);
   }
   list.add(kernel, LaunchList::over(threads), args, kIndexPointers);
