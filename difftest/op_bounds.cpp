@@ -25,9 +25,16 @@ Precision precision_of(DType dtype) {
       return {0x1p-8, 0x1p-133, 0x1.fep127};
     case DType::F32:
       return {0x1p-24, 0x1p-149, 0x1.fffffep127};
-    default:
-      return {0x1p-53, 0x1p-1074, std::numeric_limits<double>::max()};
+    case DType::F64:
+    case DType::I64:
+    case DType::I32:
+    case DType::I16:
+    case DType::I8:
+    case DType::U8:
+    case DType::Bool:
+      break;
   }
+  return {0x1p-53, 0x1p-1074, std::numeric_limits<double>::max()};
 }
 
 /// Rows whose error is bounded through the same command on absolute values; `kept`: operands that only choose.
@@ -130,6 +137,7 @@ OracleBounds::OracleBounds(const OpCase& one, CasePlayer& oracle, int samples) :
     most = std::max(most, static_cast<double>(base_.tensors[id].shape.elements()));
   }
   terms_ = most;
+  may_overflow_ = may_overflow_inside(one, base_);
   if (!floats) return;
   const Command command = command_of(one);
   const bool activates = one.op->attribute("act") >= 0 && command.has_attr("act");
@@ -177,38 +185,12 @@ void OracleBounds::from_samples(CasePlayer& oracle, int samples) {
       }
     }
   }
-  add_hidden_terms(oracle);
-}
-
-/// Terms that cancel and that moving the inputs does not move: they round all the same.
-void OracleBounds::add_hidden_terms(CasePlayer& oracle) {
   const Command command = command_of(case_);
-  const std::vector<Tensor>& tensors = case_.module->module().tensors;
-  if (case_.op->attribute("label_smoothing") >= 0 && command.has_attr("label_smoothing")) {
-    // (softmax - target) g: the softmax, where the target is not smoothed.
-    OpCase plain = case_;
-    Module module = case_.module->module();
-    module.tapes[0].words.clear();
-    Command without = command;
-    set_float(without, "label_smoothing", 0);
-    TapeBuilder(module, 0).add(without);
-    Diagnostics diagnostics;
-    plain.module = std::make_shared<const VerifiedModule>(*verify(std::move(module), diagnostics));
-    const CaseResult result = oracle.play(plain);
-    for (size_t id = 0; id < magnitude_.size(); ++id) {
-      const std::vector<double> values = doubles(result.tensors[id]);
-      for (size_t i = 0; i < values.size(); ++i) magnitude_[id][i] += std::abs(values[i]);
-    }
-  }
-  if (case_.op->shape != ShapeRule::GruCell && case_.op->shape != ShapeRule::LstmCell) return;
-  // Gates near 1 round to a multiple of their unit however flat their sigmoid is: a state is a sum of products of them
-  // with numbers up to 1 and with the state before.
-  for (size_t state = 0; state < tensors.size(); ++state) {
-    if (tensors[state].name != "h_prev" && tensors[state].name != "c_prev") continue;
-    const std::vector<double> before = doubles(base_.tensors[state]);
-    for (size_t id = 0; id < magnitude_.size(); ++id)
-      for (size_t i = 0; i < magnitude_[id].size() && tensors[id].shape == tensors[state].shape; ++i)
-        magnitude_[id][i] += 1 + std::abs(before[i]);
+  const std::vector<bool> written = CasePlayer::written(case_);
+  for (size_t id = 0; id < magnitude_.size(); ++id) {
+    if (!written[id] || !is_float(base_.tensors[id].dtype)) continue;
+    const std::vector<double> hidden = hidden_terms(case_, command, base_, id);
+    for (size_t i = 0; i < hidden.size(); ++i) magnitude_[id][i] += hidden[i];
   }
 }
 
@@ -233,7 +215,10 @@ TensorBound OracleBounds::of(size_t tensor) const {
   const double levels = std::ceil(std::log2(terms_ + 1));
   const double chunk = case_.op->shape == ShapeRule::MatMul || case_.op->bits == Bits::Matmul ? 128 : 64;
   const bool sequential = !closed_ ? false : case_.op->has(kFaultEffect) || case_.op->shape == ShapeRule::TakeAlongGrad;
-  const double g = closed_ ? (sequential ? terms_ + 2 : std::min(terms_, chunk) + levels + 2) : 4 + levels;
+  // Products in an order of their own: those of a library may add up one by one.
+  const auto inner_size = static_cast<double>(std::max<int64_t>(case_.size, 1));
+  const double products = case_.op->bits == Bits::Matmul ? std::min(inner_size, 8 * std::sqrt(inner_size)) : 0;
+  const double g = closed_ ? (sequential ? terms_ + 2 : std::min(terms_, chunk) + levels + 2) : 4 + levels + products;
 
   TensorBound bound;
   bound.oracle = doubles(base_.tensors[tensor]);

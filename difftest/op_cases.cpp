@@ -485,18 +485,11 @@ std::string_view name_of(CaseInputs inputs) {
 }
 
 std::vector<DType> case_dtypes(const OpInfo& op) {
-  bool typed = false;
-  for (const Operand& operand : op.operands()) switch (operand.type) {
-      case TypeRule::Bool:
-      case TypeRule::Index:
-      case TypeRule::IndexOut:
-      case TypeRule::I64:
-      case TypeRule::None:
-      case TypeRule::Body:
-        break;
-      default:
-        typed = true;
-    }
+  constexpr TypeRule kOwn[] = {TypeRule::Bool, TypeRule::Index, TypeRule::IndexOut,
+                               TypeRule::I64,  TypeRule::None,  TypeRule::Body};
+  const bool typed = std::any_of(op.operands().begin(), op.operands().end(), [&](const Operand& operand) {
+    return std::find(std::begin(kOwn), std::end(kOwn), operand.type) == std::end(kOwn);
+  });
   std::vector<DType> dtypes;
   for (const DTypeInfo& info : kDTypes)
     if (typed ? op.types.has(info.dtype) : info.dtype == DType::F32) dtypes.push_back(info.dtype);
@@ -509,21 +502,11 @@ namespace {
 std::vector<CaseInputs> inputs_at(int64_t n, CaseSet set) {
   using enum CaseInputs;
   if (set == CaseSet::Reduced) return {Normal};
-  switch (n) {
-    case 1:
-    case 33:
-      return {Normal, Edge};
-    case 31:
-      return {Unit};
-    case 32:
-      return {Integers};
-    case 255:
-      return {Unit, Integers};
-    case 1025:
-      return {Normal, Edge};
-    default:
-      return {Normal};
-  }
+  if (n == 31) return {Unit};
+  if (n == 32) return {Integers};
+  if (n == 255) return {Unit, Integers};
+  if (n == 0) return {Normal};
+  return {Normal, Edge};
 }
 
 }  // namespace

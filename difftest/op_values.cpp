@@ -52,9 +52,16 @@ FloatLimits limits_of(DType dtype) {
       return {0x1p-133, 0x1p-126, 0x1.fep127, 0x1p-7};
     case DType::F32:
       return {0x1p-149, 0x1p-126, 0x1.fffffep127, 0x1p-23};
-    default:
-      return {0x1p-1074, 0x1p-1022, std::numeric_limits<double>::max(), 0x1p-52};
+    case DType::F64:
+    case DType::I64:
+    case DType::I32:
+    case DType::I16:
+    case DType::I8:
+    case DType::U8:
+    case DType::Bool:
+      break;
   }
+  return {0x1p-1074, 0x1p-1022, std::numeric_limits<double>::max(), 0x1p-52};
 }
 
 double edge_float(const Counter& counter, int64_t i, DType dtype) {
@@ -149,8 +156,14 @@ void store_integers(HostArray& array, const Value& value) {
       return store<int16_t>(array, value);
     case DType::I8:
       return store<int8_t>(array, value);
-    default:
+    case DType::U8:
+    case DType::Bool:
       return store<uint8_t>(array, value);
+    case DType::F64:
+    case DType::F32:
+    case DType::F16:
+    case DType::BF16:
+      return;
   }
 }
 

@@ -6,10 +6,12 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <memory>
 #include <thread>
 #include <utility>
 
 #include "embed/backends.h"
+#include "vm/plan.h"
 
 namespace tape {
 namespace {
@@ -35,6 +37,45 @@ TEST(OpCases, EveryRowAndDtypeHasThem) {
       ASSERT_NO_THROW(cases = make_op_cases(op, dtype, 1, CaseSet::Reduced)) << op.mnemonic;
       EXPECT_FALSE(cases.empty()) << op.mnemonic << " " << name_of(dtype);
     }
+}
+
+/// The CPU, with one byte of every download changed.
+class Wrong final : public Backend {
+ public:
+  explicit Wrong(size_t at) : inner_(open_backend("cpu")), at_(at) {}
+  [[nodiscard]] const Capabilities& capabilities() const override { return inner_->capabilities(); }
+  [[nodiscard]] std::unique_ptr<Buffer> allocate(uint64_t bytes) override { return inner_->allocate(bytes); }
+  void upload(std::byte* to, std::span<const std::byte> from) override { inner_->upload(to, from); }
+  void download(std::span<std::byte> to, const std::byte* from) override {
+    inner_->download(to, from);
+    if (at_ < to.size()) to[at_] ^= std::byte{1};
+  }
+  [[nodiscard]] Selection select(const Command& command, std::span<const OperandType> types) override {
+    return inner_->select(command, types);
+  }
+  [[nodiscard]] std::unique_ptr<Executable> prepare(std::shared_ptr<const Plan> plan,
+                                                    const Bindings& bindings) override {
+    return inner_->prepare(std::move(plan), bindings);
+  }
+  void synchronize() override { inner_->synchronize(); }
+
+ private:
+  std::unique_ptr<Backend> inner_;
+  size_t at_;
+};
+
+TEST(OpCases, ABitInAResultOrAGuardZoneIsFound) {
+  for (const size_t at : {size_t{512}, size_t{100}}) {  // the first element of the first tensor; the zone before it
+    ParityOptions options;
+    options.subject = [at] { return std::make_unique<Wrong>(at); };
+    options.set = CaseSet::Reduced;
+    options.only = {"SUM"};
+    const ParityReport report = check_parity(options);
+    EXPECT_EQ(report.failed, report.cases - report.faults);
+    ASSERT_FALSE(report.failures.empty());
+    EXPECT_EQ(report.failures[0].find("wrote 412 bytes before dst") != std::string::npos, at == 100)
+        << report.failures[0];
+  }
 }
 
 TEST(OpCases, TheCpuAgreesWithItselfAndTheOracle) {

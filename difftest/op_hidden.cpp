@@ -1,0 +1,247 @@
+// Terms inside a command that cancel, or that saturate, and that moving its inputs does not show: their rounding stays
+// in the result all the same. Magnitudes come from the inputs alone, in f64. docs/trust.md has the derivations.
+#include <algorithm>
+#include <cmath>
+
+#include "difftest/op_bounds.h"
+#include "opcodes/infer.h"
+
+namespace tape::difftest {
+namespace {
+
+class Hidden {
+ public:
+  Hidden(const OpCase& one, const Command& command, const CaseResult& base)
+      : one_(one), command_(command), base_(base), tensors_(one.module->module().tensors) {}
+
+  std::vector<double> of(size_t tensor) {
+    struct Rule {
+      ShapeRule shape;
+      void (Hidden::*terms)(size_t tensor);
+    };
+    static constexpr Rule kRules[] = {
+        {ShapeRule::LayerNorm, &Hidden::norm},
+        {ShapeRule::RmsNorm, &Hidden::norm},
+        {ShapeRule::GroupNorm, &Hidden::norm},
+        {ShapeRule::BatchNorm, &Hidden::norm},
+        {ShapeRule::LayerNormGrad, &Hidden::norm_grad},
+        {ShapeRule::RmsNormGrad, &Hidden::norm_grad},
+        {ShapeRule::GroupNormGrad, &Hidden::norm_grad},
+        {ShapeRule::BatchNormGrad, &Hidden::norm_grad},
+        {ShapeRule::LayerNormWeightGrad, &Hidden::norm_weight_grad},
+        {ShapeRule::RmsNormWeightGrad, &Hidden::norm_weight_grad},
+        {ShapeRule::GroupNormWeightGrad, &Hidden::norm_weight_grad},
+        {ShapeRule::BatchNormWeightGrad, &Hidden::norm_weight_grad},
+        {ShapeRule::CrossEntropyGrad, &Hidden::cross_entropy_grad},
+        {ShapeRule::Axis, &Hidden::log_softmax_grad},
+        {ShapeRule::LstmCell, &Hidden::cell},
+        {ShapeRule::GruCell, &Hidden::cell},
+        {ShapeRule::LstmCellGrad, &Hidden::cell_grad},
+        {ShapeRule::GruCellGrad, &Hidden::cell_grad},
+    };
+    for (const Rule& rule : kRules) {
+      if (rule.shape != one_.op->shape) continue;
+      result_.assign(static_cast<size_t>(tensors_[tensor].shape.elements()), 0);
+      (this->*rule.terms)(tensor);
+    }
+    return std::move(result_);
+  }
+
+ private:
+  /// The values of an operand; empty when it is not given.
+  [[nodiscard]] std::vector<double> values(std::string_view name) const {
+    std::vector<double> found;
+    for (size_t id = 0; id < tensors_.size(); ++id) {
+      if (tensors_[id].name != name) continue;
+      const HostArray& array = one_.values[id];
+      for (size_t i = 0; i < static_cast<size_t>(array.shape.elements()); ++i)
+        found.push_back(element_as_f64(array.bytes, array.dtype, i));
+    }
+    return found;
+  }
+  [[nodiscard]] double largest(std::string_view name) const {
+    double most = 0;
+    for (const double x : values(name)) most = std::max(most, std::abs(x));
+    return most;
+  }
+  [[nodiscard]] Shape shape_of(std::string_view name) const {
+    for (const Tensor& tensor : tensors_)
+      if (tensor.name == name) return tensor.shape;
+    return {};
+  }
+
+  // ---- norms ----
+
+  /// The statistic and the weight that belong to an element of src.
+  struct Place {
+    size_t row, weight;
+  };
+  [[nodiscard]] Place place_of(size_t i) const {
+    const Shape shape = shape_of("src");
+    if (one_.op->attribute("axis") >= 0) {
+      const int64_t attribute = command_.attr_int("axis");
+      const int axis = static_cast<int>(attribute < 0 ? attribute + shape.rank() : attribute);
+      size_t inner = 1;
+      for (int k = axis; k < shape.rank(); ++k) inner *= static_cast<size_t>(shape[k]);
+      return {i / inner, i % inner};
+    }
+    size_t inner = 1;
+    for (int k = 2; k < shape.rank(); ++k) inner *= static_cast<size_t>(shape[k]);
+    const auto channels = static_cast<size_t>(shape[1]);
+    const size_t channel = i / inner % channels, sample = i / inner / channels;
+    if (one_.op->attribute("groups") < 0) return {channel, channel};
+    const auto groups = static_cast<size_t>(command_.attr_int("groups"));
+    return {sample * groups + channel / (channels / groups), channel};
+  }
+
+  struct Row {
+    double count = 0, mean = 0, square = 0, rstd = 0, furthest = 0, gradient = 0;
+  };
+  /// Mean, 1 / deviation, the largest normalised element and the largest |g weight| of every row.
+  [[nodiscard]] std::vector<Row> rows() const {
+    const std::vector<double> src = values("src"), g = values("g"), weight = values("weight");
+    const std::vector<double> given_mean = values("mean"), given_rstd = values("rstd");
+    const std::vector<double> running_mean = values("running_mean"), running_var = values("running_var");
+    const bool centred = one_.op->shape != ShapeRule::RmsNorm && one_.op->shape != ShapeRule::RmsNormGrad &&
+                         one_.op->shape != ShapeRule::RmsNormWeightGrad;
+    std::vector<Row> rows(src.size());
+    for (size_t i = 0; i < src.size(); ++i) {
+      Row& row = rows[place_of(i).row];
+      ++row.count;
+      row.mean += centred ? src[i] : 0;
+    }
+    for (Row& row : rows) row.mean /= std::max(row.count, 1.0);
+    for (size_t i = 0; i < src.size(); ++i) {
+      Row& row = rows[place_of(i).row];
+      row.square += (src[i] - row.mean) * (src[i] - row.mean);
+    }
+    const double eps = command_.attr_float("eps");
+    const bool running = !running_var.empty() && !command_.attr_bool("training");
+    const bool reads = one_.op->attribute("acc") >= 0;  // gradients read statistics, forwards write them
+    for (size_t at = 0; at < rows.size(); ++at) {
+      Row& row = rows[at];
+      if (row.count == 0) continue;
+      row.rstd = 1 / std::sqrt(row.square / row.count + eps);
+      if (running) {
+        row.mean = running_mean[at];
+        row.rstd = 1 / std::sqrt(running_var[at] + eps);
+      }
+      if (reads && at < given_mean.size()) row.mean = given_mean[at];
+      if (reads && at < given_rstd.size()) row.rstd = given_rstd[at];
+    }
+    for (size_t i = 0; i < src.size(); ++i) {
+      const Place place = place_of(i);
+      Row& row = rows[place.row];
+      row.furthest = std::max(row.furthest, std::abs((src[i] - row.mean) * row.rstd));
+      if (!g.empty())
+        row.gradient = std::max(row.gradient, std::abs(g[i] * (weight.empty() ? 1 : weight[place.weight])));
+    }
+    return rows;
+  }
+
+  /// The mean is rounded before it is taken off.
+  void norm(size_t tensor) {
+    if (tensors_[tensor].name != "dst") return;
+    const std::vector<double> weight = values("weight");
+    const std::vector<Row> each = rows();
+    for (size_t i = 0; i < result_.size(); ++i) {
+      const Place place = place_of(i);
+      const double w = weight.empty() ? 1 : std::abs(weight[place.weight]);
+      result_[i] = each[place.row].rstd * std::abs(each[place.row].mean) * w;
+    }
+  }
+  /// rstd (h - mean(h) - x mean(h x)): in small groups next to nothing is left of the three.
+  void norm_grad(size_t) {
+    const std::vector<Row> each = rows();
+    for (size_t i = 0; i < result_.size(); ++i) {
+      const Row& row = each[place_of(i).row];
+      result_[i] = 2 * row.rstd * row.gradient * (1 + row.furthest) * (1 + row.rstd * std::abs(row.mean));
+    }
+  }
+  void norm_weight_grad(size_t) {
+    const std::vector<double> src = values("src"), g = values("g");
+    const std::vector<Row> each = rows();
+    for (size_t i = 0; i < src.size(); ++i) {
+      const Place place = place_of(i);
+      const Row& row = each[place.row];
+      result_[place.weight] += std::abs(g[i]) * row.rstd * (std::abs(row.mean) + std::abs(src[i] - row.mean));
+    }
+  }
+
+  // ---- losses, softmax ----
+
+  /// (softmax - target) g: the target, and a softmax that is near it.
+  void cross_entropy_grad(size_t) {
+    const std::vector<double> labels = values("labels"), g = values("g");
+    if (labels.empty() || g.empty()) return;
+    const auto classes = static_cast<double>(result_.size()) / static_cast<double>(labels.size());
+    const auto ignored = static_cast<double>(command_.attr_int("ignore_index"));
+    const double smoothing = command_.attr_float("label_smoothing");
+    double counted = 0;
+    for (const double label : labels) counted += label != ignored ? 1 : 0;
+    const double scale = command_.attr_int("reduction") == 0 ? 1 / std::max(counted, 1.0) : 1;
+    for (size_t i = 0; i < result_.size(); ++i) {
+      const size_t row = i / static_cast<size_t>(classes), column = i % static_cast<size_t>(classes);
+      const double target = smoothing / classes + (static_cast<double>(column) == labels[row] ? 1 - smoothing : 0);
+      result_[i] = 2 * target * scale * std::abs(g[g.size() == 1 ? 0 : row]);
+    }
+  }
+  /// g - e^y sum(g).
+  void log_softmax_grad(size_t tensor) {
+    if (one_.op->opcode != Opcode::LogSoftmaxGrad) return;
+    const std::vector<double> g = values("g");
+    for (size_t i = 0; i < result_.size(); ++i) {
+      const double x = element_as_f64(base_.tensors[tensor].bytes, base_.tensors[tensor].dtype, i);
+      result_[i] = std::abs(x - g[i]) + std::abs(g[i]);
+    }
+  }
+
+  // ---- cells ----
+
+  /// Gates near 1 round to a multiple of their unit however flat their sigmoid is: a state is a sum of products of them
+  /// with numbers up to 1 and with the state before.
+  void cell(size_t tensor) {
+    const double before = std::max(largest("h_prev"), largest("c_prev"));
+    if (tensors_[tensor].name != "gates") std::fill(result_.begin(), result_.end(), 1 + before);
+  }
+  /// 1 - gate and 1 - tanh(c)^2 leave little where they saturate.
+  void cell_grad(size_t) {
+    const double gate = std::max(1.0, largest("gates"));
+    const double g = largest("g") + largest("g_h") + largest("g_c");
+    const double state = 1 + std::max(largest("c_prev"), largest("h_prev"));
+    std::fill(result_.begin(), result_.end(), g * gate * gate * state);
+  }
+
+  const OpCase& one_;
+  const Command& command_;
+  const CaseResult& base_;
+  const std::vector<Tensor>& tensors_;
+  std::vector<double> result_;
+};
+
+}  // namespace
+
+std::vector<double> hidden_terms(const OpCase& one, const Command& command, const CaseResult& base, size_t tensor) {
+  return Hidden(one, command, base).of(tensor);
+}
+
+bool may_overflow_inside(const OpCase& one, const CaseResult& base) {
+  constexpr double kHuge = 0x1p90;
+  for (const HostArray& array : base.tensors) {
+    if (!is_float(array.dtype)) continue;
+    for (size_t i = 0; i < static_cast<size_t>(array.shape.elements()); ++i)
+      if (std::abs(element_as_f64(array.bytes, array.dtype, i)) > kHuge) return true;
+  }
+  constexpr Opcode kProducts[] = {Opcode::Prod, Opcode::CumProd, Opcode::ProdGrad, Opcode::CumProdGrad,
+                                  Opcode::MapReduce};
+  if (std::find(std::begin(kProducts), std::end(kProducts), one.op->opcode) == std::end(kProducts)) return false;
+  double digits = 0;
+  for (const HostArray& array : one.values) {
+    if (!is_float(array.dtype)) continue;
+    for (size_t i = 0; i < static_cast<size_t>(array.shape.elements()); ++i)
+      digits += std::log2(std::max(1.0, std::abs(element_as_f64(array.bytes, array.dtype, i))));
+  }
+  return digits > 120;
+}
+
+}  // namespace tape::difftest
