@@ -65,7 +65,7 @@ class Worker {
         check(one);
       } catch (const Error& error) {
         const std::string what = error.what();
-        if (error.code() == Code::Unavailable) {
+        if (error.code() == Code::Unavailable && what.find("no CUDA kernel for") != std::string::npos) {
           report_.missing.insert(fmt::format("{} {}: {}", op.mnemonic, name_of(dtype), what));
           return;
         }
