@@ -220,6 +220,10 @@ TensorBound OracleBounds::of(size_t tensor) const {
   const double products = case_.op->bits == Bits::Matmul ? std::min(inner_size, 8 * std::sqrt(inner_size)) : 0;
   const double g = closed_ ? (sequential ? terms_ + 2 : std::min(terms_, chunk) + levels + 2) : 4 + levels + products;
 
+  // The weights of halves enter their product with the values as halves.
+  const bool attention = case_.op->shape == ShapeRule::Attention || case_.op->shape == ShapeRule::AttentionGrad;
+  const double weights = attention && is_half(case_.dtype) ? 2 * precision_of(case_.dtype).unit : 0;
+
   TensorBound bound;
   bound.oracle = doubles(base_.tensors[tensor]);
   bound.allowed.resize(bound.oracle.size());
@@ -227,7 +231,7 @@ TensorBound OracleBounds::of(size_t tensor) const {
     const double x = std::abs(bound.oracle[i]);
     const double m = magnitude_[tensor].empty() ? 0 : magnitude_[tensor][i];
     const double spread = closed_ ? m : m + x;
-    double allowed = g * unit * spread + out.unit * (narrow ? 1 : 2) * x;
+    double allowed = g * unit * spread + out.unit * (narrow ? 1 : 2) * x + weights * spread;
     allowed += (g + terms_) * inner.smallest + out.smallest;
     if (!std::isfinite(bound.oracle[i]) || !std::isfinite(allowed) || x + allowed > out.largest ||
         spread > inner.largest)
