@@ -223,6 +223,9 @@ TensorBound OracleBounds::of(size_t tensor) const {
   // The weights of halves enter their product with the values as halves.
   const bool attention = case_.op->shape == ShapeRule::Attention || case_.op->shape == ShapeRule::AttentionGrad;
   const double weights = attention && is_half(case_.dtype) ? 2 * precision_of(case_.dtype).unit : 0;
+  // Sums and products of integers are exact in any order while no partial result needs more digits than there are.
+  const bool integers = closed_ && case_.inputs == CaseInputs::Integers && !reduced && !magnitude_[tensor].empty();
+  const double exact = narrow ? 0x1p24 : 0x1p53;
 
   TensorBound bound;
   bound.oracle = doubles(base_.tensors[tensor]);
@@ -236,6 +239,8 @@ TensorBound OracleBounds::of(size_t tensor) const {
     if (!std::isfinite(bound.oracle[i]) || !std::isfinite(allowed) || x + allowed > out.largest ||
         spread > inner.largest)
       allowed = kInf;
+    if (integers && m <= exact && x == std::floor(x) && m == std::floor(m))
+      allowed = x <= 1 / out.unit ? 0 : out.unit * x;
     bound.allowed[i] = allowed;
   }
   return bound;

@@ -183,7 +183,7 @@ class Worker {
         continue;
       }
       if (!(bound.allowed[i] < HUGE_VAL) || (bounds.may_overflow() && !std::isfinite(x))) continue;
-      const double error = std::abs(x - expected), share = error / bound.allowed[i];
+      const double error = std::abs(x - expected), share = error == 0 ? 0 : error / bound.allowed[i];
       if (share <= 1) {
         if (share > report_.worst_share) {
           report_.worst_share = share;

@@ -90,6 +90,7 @@ TEST(OpCases, TheCpuAgreesWithItselfAndTheOracle) {
   const char* const set = std::getenv("TAPE_PARITY");
   options.set = set != nullptr && std::string_view(set) == "all" ? CaseSet::All : CaseSet::Reduced;
   options.only = words_of(std::getenv("TAPE_PARITY_ONLY"));
+  if (const char* const seed = std::getenv("TAPE_PARITY_SEED")) options.seed = std::strtoull(seed, nullptr, 10);
   const ParityReport report = check_parity(options);
   std::printf(
       "%llu rows, %llu with their dtypes, %llu cases (%llu faults), %llu elements, %llu equal to the bit, "
