@@ -37,10 +37,12 @@ Precision precision_of(DType dtype) {
   return {0x1p-53, 0x1p-1074, std::numeric_limits<double>::max()};
 }
 
-/// Rows whose error is bounded through the same command on absolute values; `kept`: operands that only choose.
+/// Rows whose error is bounded through the same command on absolute values; `kept`: operands that only choose;
+/// `divides`: terms are divided before they are summed.
 struct Linear {
   Opcode opcode;
   std::string_view kept;
+  bool divides = false;
 };
 constexpr Linear kLinear[] = {
     {Opcode::Sum, ""},
@@ -68,7 +70,7 @@ constexpr Linear kLinear[] = {
     {Opcode::ReduceMaxGrad, "src"},
     {Opcode::ReduceMinGrad, "src"},
     {Opcode::AvgPool2d, ""},
-    {Opcode::AvgPool2dGrad, ""},
+    {Opcode::AvgPool2dGrad, "", true},
     {Opcode::GlobalAvgPool, ""},
     {Opcode::UpsampleNearest2dGrad, ""},
     {Opcode::DropoutGrad, ""},
@@ -224,7 +226,9 @@ TensorBound OracleBounds::of(size_t tensor) const {
   const bool attention = case_.op->shape == ShapeRule::Attention || case_.op->shape == ShapeRule::AttentionGrad;
   const double weights = attention && is_half(case_.dtype) ? 2 * precision_of(case_.dtype).unit : 0;
   // Sums and products of integers are exact in any order while no partial result needs more digits than there are.
-  const bool integers = closed_ && case_.inputs == CaseInputs::Integers && !reduced && !magnitude_[tensor].empty();
+  const Linear* const linear = find_linear(*case_.op);
+  const bool integers = closed_ && linear != nullptr && !linear->divides && case_.inputs == CaseInputs::Integers &&
+                        !reduced && !magnitude_[tensor].empty();
   const double exact = narrow ? 0x1p24 : 0x1p53;
 
   TensorBound bound;
