@@ -292,6 +292,10 @@ std::vector<List> bodies(DType dtype, bool reduces) {
 }  // namespace
 
 void map_recipe(Recipe& r, bool reduces) {
+  const auto joined = [](const Shape& a, const Shape& b) {
+    const std::optional<Shape> both = broadcast(a, b);
+    return both ? *both : a;
+  };
   struct Form {
     Shape a, b;
     int64_t axes;
@@ -303,11 +307,10 @@ void map_recipe(Recipe& r, bool reduces) {
       Sketch sketch(r.op);
       sketch.list("src", {form.a, form.b}).list("dst", {Shape{}}).set("body", body);
       if (!reduces) {
-        const auto joined = broadcast(form.a, form.b);
-        r.out.push_back(sketch.list("dst", {*joined}));
+        r.out.push_back(sketch.list("dst", {joined(form.a, form.b)}));
         continue;
       }
-      const Shape full = *broadcast(form.a, form.b);
+      const Shape full = joined(form.a, form.b);
       const auto kept = full.dims().first(static_cast<size_t>(full.rank() - form.axes));
       for (const int64_t kind : {0, 1, 2, 3, 4}) {
         Sketch reduced = sketch;
