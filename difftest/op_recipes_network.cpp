@@ -237,7 +237,7 @@ class BodyMaker {
     body_.dtypes.push_back(dtype);
     return static_cast<uint32_t>(body_.dtypes.size() - 1);
   }
-  void add(std::string_view mnemonic, std::vector<uint32_t> slots) {
+  void add(std::string_view mnemonic, const std::vector<uint32_t>& slots) {
     Command command = make_command(*find_op(mnemonic));
     for (const uint32_t slot : slots) command.push_operand(slot);
     body_.commands.push_back(std::move(command));
