@@ -1,4 +1,4 @@
-// LSTM_CELL, GRU_CELL and their gradients: the products in canonical order into scratch, then the gates.
+// LSTM_CELL, GRU_CELL and their gradients: the products into scratch as MATMUL plays them, then the gates.
 #include "cuda_backend/kernels/cells.h"
 
 #include "cuda_backend/lower/matmul.h"
@@ -20,7 +20,7 @@ void product(const Call& call, LaunchList& list, const View& x, const View& w, b
   args.alpha = 1;
   args.dst_dtype = static_cast<uint32_t>(compute_of(x.dtype));
   args.accumulate = add ? 1 : 0;
-  add_product(call, args, x.dtype, list);
+  add_scratch_product(call, args, x.dtype, list);
 }
 void* take_sums(LaunchList& list, const View& w, int64_t batch) {
   return list.scratch(static_cast<uint64_t>(batch * w.shape[0]) * size_of(compute_of(w.dtype)));

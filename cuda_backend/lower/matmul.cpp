@@ -202,15 +202,15 @@ bool staged_product(const Call& call, const LibraryProduct& product, const Batch
   return true;
 }
 
-/// False where the own kernels play the product: by the size table, or because the library does not.
-bool library_product(const Call& call, const MatMulArgs& args, LaunchList& list) {
-  const DType source = call.operand(1).dtype;
+/// By the size table.
+bool wants_library(const MatMulArgs& args, DType source, const LaunchList& list) {
   const double flops = 2.0 * static_cast<double>(args.m) * static_cast<double>(args.n) * static_cast<double>(args.k) *
                        static_cast<double>(args.batch);
-  const Batches batches(args);
-  if (list.canonical || !is_float(source) || flops < kLibraryFlops || args.m <= kLibraryRows || args.alpha == 0 ||
-      batches.calls > Batches::kMaxCalls)
-    return false;
+  return !list.canonical && is_float(source) && flops >= kLibraryFlops && args.m > kLibraryRows && args.alpha != 0;
+}
+
+/// The product itself, to the compute type.
+LibraryProduct product_of(const MatMulArgs& args, const Batches& batches, DType source) {
   LibraryProduct product;
   product.m = args.m;
   product.n = args.n;
@@ -226,6 +226,15 @@ bool library_product(const Call& call, const MatMulArgs& args, LaunchList& list)
   }
   product.source = source;
   product.destination = source == DType::F64 ? DType::F64 : DType::F32;
+  return product;
+}
+
+/// False where the own kernels play the product: by the size table, or because the library does not.
+bool library_product(const Call& call, const MatMulArgs& args, LaunchList& list) {
+  const DType source = call.operand(1).dtype;
+  const Batches batches(args);
+  if (!wants_library(args, source, list) || batches.calls > Batches::kMaxCalls) return false;
+  LibraryProduct product = product_of(args, batches, source);
   product.tf32 = source == DType::F32 && call.command.attr_int("math") == 1;
   // Whether the call is guarded is not known at select, so scratch is for both ways.
   LaunchList staged;
@@ -324,6 +333,17 @@ void add_product(const Call& call, MatMulArgs args, DType source, LaunchList& li
   }
   list.add(matmul_fold_kernel(source), LaunchList::over(static_cast<uint64_t>(args.batch * args.m * args.n)), args,
            kMatMulPointers);
+}
+
+void add_scratch_product(const Call& call, const MatMulArgs& args, DType source, LaunchList& list) {
+  if (wants_library(args, source, list)) {
+    LibraryProduct product = product_of(args, Batches(args), source);
+    product.accumulate = args.accumulate != 0;
+    if (const std::optional<uint64_t> workspace = library_workspace(product))
+      return add_calls({{product, args.a, args.b, args.dst, nullptr}}, nullptr, list.scratch(*workspace), *workspace,
+                       list);
+  }
+  add_product(call, args, source, list);
 }
 
 bool lower_matmul(const Call& call, LaunchList& list) {

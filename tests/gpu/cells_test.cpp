@@ -97,6 +97,35 @@ TEST_F(GpuCells, GruAgreesWithTheCpu) {
       }
 }
 
+TEST_F(GpuCells, LargeCellsAreWithinTheBoundOfTheirProducts) {
+  // 2^28 flops a product and more than 16 rows: the library's. Sums of 1,024 terms of deviation 1/32 in f32 (tf32
+  // misses by 2^-11), through gates that are flatter than 1, then one rounding.
+  for (const auto& [dtype, unit] : {std::pair{"f32", 0x1p-24}, std::pair{"bf16", 0x1p-8}}) {
+    const VerifiedModule module = module_of(fmt::format(
+        ".state x {0}[32,1024] normal seed=1\n.state h {0}[32,1024] normal seed=2\n.state c {0}[32,1024] normal "
+        "seed=3\n"
+        ".state w {0}[4096,1024] normal std=0.03125 seed=4\n.state u {0}[4096,1024] normal std=0.03125 seed=5\n"
+        ".state v {0}[3072,1536] normal std=0.03125 seed=6\n.state r {0}[3072,1024] normal std=0.03125 seed=7\n"
+        ".state long {0}[64,1536] normal seed=8\n.state before {0}[64,1024] normal seed=9\n"
+        ".output next {0}[32,1024]\n.output cell {0}[32,1024]\n.output state {0}[64,1024]\n"
+        ".tape main\n  LSTM_CELL next, cell, x, h, c, w, u\n  GRU_CELL state, long, before, v, r\n.end\n",
+        dtype));
+    const auto wanted = play(module, open_backend("cpu64"));
+    const auto got = play(module, backend_of("cuda")), again = play(module, backend_of("cuda"));
+    const auto canonical = play(module, backend_of("cpu"));
+    BackendOptions options;
+    options.canonical_order = true;
+    const auto kept = play(module, open_backend("cuda", options));
+    const double allowed = 256 * 0x1p-24 + 2 * unit;
+    for (size_t i = 0; i < wanted.size(); ++i) {
+      const Comparison near = compare_close(wanted[i].second, got[i].second, {allowed, allowed});
+      EXPECT_TRUE(near.equal()) << dtype << " " << wanted[i].first << ": " << near.text;
+      EXPECT_TRUE(compare_exact(got[i].second, again[i].second).equal()) << dtype << " " << wanted[i].first;
+      EXPECT_TRUE(compare_exact(canonical[i].second, kept[i].second).equal()) << dtype << " " << wanted[i].first;
+    }
+  }
+}
+
 TEST_F(GpuCells, ProdGradAgreesWithTheCpu) {
   struct Case {
     const char *shape, *reduced, *axes;
