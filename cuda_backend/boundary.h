@@ -7,7 +7,7 @@
 
 extern "C" {
 
-#define TAPE_CUDA_BOUNDARY_VERSION 2u
+#define TAPE_CUDA_BOUNDARY_VERSION 3u
 #define TAPE_CUDA_ENTRY "tape_cuda_plugin_v1"
 
 struct tape_cuda_backend;
@@ -93,6 +93,7 @@ enum tape_cuda_fault_kind {
   TAPE_CUDA_LOGITS,      // the row of logits from `position` on has no finite largest one
   TAPE_CUDA_LENGTH,      // length a at `position` of operand `operand` is outside [0, limit)
   TAPE_CUDA_POSITION,    // position a at `position` of operand `operand` is negative
+  TAPE_CUDA_BODY,        // MAP: command `operand` of the body refuses integer a at `position` of the full shape
 };
 
 struct tape_cuda_fault {
@@ -107,7 +108,7 @@ struct tape_cuda_fault {
 
 struct tape_cuda_card {
   char name[128];
-  char driver[64];  // "driver 13.0"
+  char driver[128];  // "driver for CUDA 13.0", and what is missing beside it
   uint64_t memory;  // bytes free for one process
   uint64_t total;
   uint32_t major, minor;  // compute capability

@@ -40,6 +40,9 @@ template <class T = void>
   return reinterpret_cast<T*>(address);
 }
 
+/// Base of LaunchList::constants.
+inline constexpr uint32_t kConstants = 8;
+
 struct View {
   Address address = 0;  // 0: the operand is absent
   int64_t elements = 0;

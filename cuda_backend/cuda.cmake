@@ -14,6 +14,7 @@ set(TAPE_CUDA_ARCHITECTURES "80-real;90a-real;90-virtual" CACHE STRING "architec
 file(GLOB_RECURSE cuda_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/cuda_backend/*.cpp
      ${PROJECT_SOURCE_DIR}/cuda_backend/*.cu)
 list(FILTER cuda_sources EXCLUDE REGEX "/emulation/")
+list(REMOVE_ITEM cuda_sources ${tape_nvrtc_sources})
 # The objects by themselves are for bench/, which times kernels without the plugin.
 add_library(tapedeck_cuda_objects OBJECT ${cuda_sources})
 add_library(tapedeck_cuda SHARED $<TARGET_OBJECTS:tapedeck_cuda_objects>)
@@ -27,6 +28,6 @@ set_target_properties(tapedeck_cuda PROPERTIES
 target_compile_options(tapedeck_cuda_objects PRIVATE
   $<$<COMPILE_LANGUAGE:CUDA>:-fmad=false --expt-relaxed-constexpr -diag-suppress=186 -Xcompiler=-ffp-contract=off>)
 target_include_directories(tapedeck_cuda_objects PUBLIC ${PROJECT_SOURCE_DIR})
-target_link_libraries(tapedeck_cuda_objects PUBLIC tape_opcodes CUDA::cudart_static)
-target_link_libraries(tapedeck_cuda PRIVATE tape_opcodes CUDA::cudart_static)
+target_link_libraries(tapedeck_cuda_objects PUBLIC tape_nvrtc tape_opcodes CUDA::cudart_static)
+target_link_libraries(tapedeck_cuda PRIVATE tape_nvrtc tape_opcodes CUDA::cudart_static)
 target_link_options(tapedeck_cuda PRIVATE -Wl,--exclude-libs,ALL)

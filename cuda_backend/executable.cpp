@@ -16,8 +16,10 @@ constexpr uint64_t kPinnedValue = (sizeof(Fault) + 63) / 64 * 64;
 constexpr uint64_t kPinnedMirror = kPinnedValue + 64;
 constexpr uint64_t kPassesBetweenLooks = 64;
 
-bool can_fault(const Command& command) {
-  return command.op->has(kFaultEffect) || command.op->has(kStreamEffect);
+bool can_fault(const Call& call) {
+  const OpInfo& op = *call.command.op;
+  if (op.opcode == Opcode::Map || op.opcode == Opcode::MapReduce) return MapCall(call).checked_elements() != 0;
+  return op.has(kFaultEffect) || op.has(kStreamEffect);
 }
 
 AttrValue attribute_of(const tape_cuda_attribute& plain) {
@@ -78,6 +80,13 @@ CudaExecutable::CudaExecutable(const Stream& stream, const tape_cuda_plan& plan,
           return deliver(user, value.command, value.position, bytes, value.bytes) == 0;
         });
   add_calls(plan);
+  if (!list_.constants.empty()) {
+    constants_ = DeviceMemory(list_.constants.size());
+    check(cudaMemcpyAsync(constants_.get(), list_.constants.data(), list_.constants.size(), cudaMemcpyHostToDevice,
+                          stream_.get()),
+          "cudaMemcpyAsync");
+    stream_.wait();
+  }
   resolved_ = list_.packed;
   for (const Launch& launch : list_.launches)
     if (launch.rows_at < 0) resolve_launch(launch, nullptr);
@@ -90,7 +99,7 @@ void CudaExecutable::add_calls(const tape_cuda_plan& plan) {
   bool delivers = false;
   for (uint64_t i = 0; i < plan.commands_count; ++i) {
     const Call& call = calls.emplace_back(make_call(plan.commands[i], i));
-    faultable_ = faultable_ || can_fault(call.command);
+    faultable_ = faultable_ || can_fault(call);
     if (!call.command.op->has(kSinkEffect) || ring_ == nullptr) continue;
     ring_->expect(call);
     delivers = true;
@@ -99,10 +108,12 @@ void CudaExecutable::add_calls(const tape_cuda_plan& plan) {
     ring_->allocate(stream_);
   else
     ring_.reset();
+  maps_ = MapKernels::compile(calls);
+  list_.compiled = maps_.get();
   const Poison poison(plan);
   for (Call& call : calls) {
     step_at_.push_back(static_cast<uint32_t>(steps_.size()));
-    call.guarded = faultable_ && (can_fault(call.command) || call.command.op->has(kSinkEffect));
+    call.guarded = faultable_ && (can_fault(call) || call.command.op->has(kSinkEffect));
     for (size_t i = 0; i < call.command.op->operands().size(); ++i)
       for (const uint32_t id : call.command.operand(i))
         if (call.command.is_tensor(i) && id != kAbsent && call.command.access(i) != Access::Read) {
@@ -207,6 +218,8 @@ void* CudaExecutable::resolve(Address address, uint64_t command, const tape_cuda
       return nullptr;
     case kScratch:
       return arena_ + scratch_[command] + offset;
+    case kConstants:
+      return static_cast<std::byte*>(constants_.get()) + offset;
     case kFault:
       return static_cast<std::byte*>(fault_memory_.get()) + offset;
     case kRingState:

@@ -9,6 +9,7 @@
 #include "cuda_backend/feed.h"
 #include "cuda_backend/handles.h"
 #include "cuda_backend/launch.h"
+#include "cuda_backend/nvrtc/map_kernels.h"
 #include "cuda_backend/ring.h"
 
 namespace tape::cuda {
@@ -93,6 +94,8 @@ class CudaExecutable {
   uint64_t passes_ = 0;  // of loops, over all runs
   bool unread_ = false;  // a run since the fault was last taken
   DeviceMemory fault_memory_;
+  DeviceMemory constants_;
+  std::unique_ptr<MapKernels> maps_;
   PinnedMemory pinned_;  // a Fault, then 64 bytes
   tape_cuda_fault host_fault_{};
 };

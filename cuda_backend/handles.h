@@ -70,8 +70,11 @@ class DeviceMemory {
   DeviceMemory() = default;
   explicit DeviceMemory(uint64_t bytes) { check(cudaMalloc(&address_, bytes == 0 ? 1 : bytes), "cudaMalloc"); }
   ~DeviceMemory() { cudaFree(address_); }
-  DeviceMemory(const DeviceMemory&) = delete;
-  DeviceMemory& operator=(const DeviceMemory&) = delete;
+  DeviceMemory(DeviceMemory&& other) noexcept : address_(other.release()) {}
+  DeviceMemory& operator=(DeviceMemory&& other) noexcept {
+    std::swap(address_, other.address_);
+    return *this;
+  }
   [[nodiscard]] void* get() const { return address_; }
   [[nodiscard]] void* release() { return std::exchange(address_, nullptr); }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstring>
+#include <span>
 #include <type_traits>
 #include <vector>
 
@@ -12,6 +13,8 @@
 #include "cuda_backend/library.h"
 
 namespace tape::cuda {
+
+class MapKernels;
 
 struct Launch {
   const void* kernel = nullptr;
@@ -58,6 +61,14 @@ class LaunchList {
   }
   /// Scratch that another way to play the command would take: what select answers must hold for every call of a row.
   void at_least(uint64_t bytes) { scratch_ = std::max(scratch_, bytes); }
+  /// Keeps bytes for the kernels of the command in device memory; a symbolic address.
+  template <class T>
+  [[nodiscard]] const T* constant(std::span<const std::byte> bytes) {
+    const size_t at = (constants.size() + 15) / 16 * 16;
+    constants.resize(at);
+    constants.insert(constants.end(), bytes.begin(), bytes.end());
+    return reinterpret_cast<const T*>(make_address(kConstants, at));
+  }
   [[nodiscard]] Fault* fault() const { return reinterpret_cast<Fault*>(make_address(kFault, 0)); }
 
   /// `pointers`: how many of the first words of args are addresses; the first is the guard, filled in here.
@@ -66,6 +77,11 @@ class LaunchList {
     static_assert(std::is_trivially_copyable_v<Args> && sizeof(Args) <= 4000);
     if constexpr (requires { args.guard; }) args.guard = call_->guarded ? fault() : nullptr;
     return append(kernel, shape, &args, sizeof args, pointers);
+  }
+  /// The same of arguments whose length is known at run time; the first word is the guard.
+  Launch& add_words(const void* kernel, Shape shape, std::span<uint64_t> words, unsigned pointers) {
+    words[0] = call_->guarded ? reinterpret_cast<uint64_t>(fault()) : 0;
+    return append(kernel, shape, words.data(), words.size_bytes(), pointers);
   }
   /// Adds a library's call, played in order with the kernels around it. `call` keeps the symbolic pointers it needs and
   /// has them resolved by the book: at select nothing is called, only the scratch taken counts. A library does not look
@@ -92,6 +108,8 @@ class LaunchList {
     std::vector<uint32_t> tensors;  // that the command touches
   };
   std::vector<Library> libraries;
+  std::vector<std::byte> constants;
+  const MapKernels* compiled = nullptr;  // of MAP and MAP_REDUCE; without it they are interpreted
 
  private:
   Launch& append(const void* kernel, const Shape& shape, const void* args, size_t size, unsigned pointers);
@@ -118,6 +136,7 @@ void lower(const Call& call, LaunchList& list);
 
 // The families, each in a file of its own; false: not a row of the family.
 bool lower_elementwise(const Call& call, LaunchList& list);
+bool lower_map(const Call& call, LaunchList& list);
 bool lower_move(const Call& call, LaunchList& list);
 bool lower_reduce(const Call& call, LaunchList& list);
 bool lower_rows(const Call& call, LaunchList& list);

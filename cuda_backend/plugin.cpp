@@ -1,4 +1,5 @@
 // The functions behind the boundary. Every exception ends here, as a record.
+#include <cstdio>
 #include <cstring>
 #include <memory>
 
@@ -6,6 +7,7 @@
 #include "cuda_backend/cublaslt.h"
 #include "cuda_backend/executable.h"
 #include "cuda_backend/handles.h"
+#include "cuda_backend/nvrtc/program.h"
 
 using tape::Code;
 using tape::Error;
@@ -65,6 +67,10 @@ void probe(tape_cuda_card* card, tape_cuda_error* error) {
   guarded(error, [&] {
     int device = 0;
     *card = tape::cuda::find_card(device);
+    if (const std::string reason = tape::cuda::why_no_compiler(); !reason.empty()) {
+      const size_t length = std::strlen(card->driver);
+      std::snprintf(card->driver + length, sizeof card->driver - length, ", MAP is interpreted: %s", reason.c_str());
+    }
   });
 }
 

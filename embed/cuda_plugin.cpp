@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "cuda_backend/boundary.h"
+#include "opcodes/map_body.h"
 #include "vm/host_array.h"
 #include "vm/plan.h"
 
@@ -252,6 +253,34 @@ class CudaExecutable final : public Executable {
     }
   }
 
+  /// A MAP: the element of the full shape, then what its command says alone.
+  [[nodiscard]] std::string body_message(const Command& command, const tape_cuda_fault& record) const {
+    const Module& module = plan_->module.module();
+    std::vector<DType> sources;
+    Shape full;
+    for (const TensorId id : command.operand(1)) {
+      sources.push_back(module.tensors[id].dtype);
+      if (const auto both = broadcast(full, module.tensors[id].shape)) full = *both;
+    }
+    MapBody body;
+    if (const auto reason = decode_map_body(command.attr_list("body"), sources, command.operand(0).size(), body))
+      return *reason;
+    const Command& row = body.commands[static_cast<size_t>(record.operand)];
+    const uint32_t slot = row.ids.back();
+    const std::string name = slot == kAbsent             ? "the constant"
+                             : body.is_source(slot)      ? module.tensors[command.operand(1)[slot]].name
+                             : body.is_destination(slot) ? module.tensors[command.operand(0)[slot - body.sources]].name
+                                                         : fmt::format("t{}", slot - body.sources - body.destinations);
+    std::string position;
+    int64_t element = record.position;
+    for (int axis = full.rank() - 1; axis >= 0; element /= full[axis--])
+      position = fmt::format("{}{}{}", element % full[axis], position.empty() ? "" : ",", position);
+    return fmt::format(
+        "{}{}: {}: {} is {}: {}", command.op->mnemonic, position.empty() ? "" : ": element [" + position + "]",
+        row.op->mnemonic, name, static_cast<int64_t>(record.a),
+        row.op->opcode == Opcode::Pow ? "negative exponent of an integer power" : "integer division by zero");
+  }
+
   [[nodiscard]] std::string message_of(const tape_cuda_fault& record) const {
     const Module& module = plan_->module.module();
     const Command& command = plan_->commands[record.command].command;
@@ -284,6 +313,8 @@ class CudaExecutable final : public Executable {
       case TAPE_CUDA_CURSOR:
         return fmt::format("{}[1] is {}, outside the {} rows bound",
                            module.tensors[module.streams[stream_of(command)].cursor].name, integer, record.limit);
+      case TAPE_CUDA_BODY:
+        return body_message(command, record);
       case TAPE_CUDA_START:
         return fmt::format("start {} at {} of axis {} is outside [0,{}]", integer, element_name(tensor(operand), 0),
                            record.position, record.limit);

@@ -1,8 +1,6 @@
 // Elementwise rows, COPY, FILL, ZERO, CAST, WHERE, IOTA.
 #include "cuda_backend/kernels/elementwise.h"
 
-#include <limits>
-
 #include "cuda_backend/boundary.h"
 #include "cuda_backend/kernels/index.h"
 #include "cuda_backend/launch.h"
@@ -16,45 +14,10 @@ int64_t pack_of(DType dtype) {
   return static_cast<int64_t>(16 / size_of(dtype));
 }
 
-constexpr double kInf = std::numeric_limits<double>::infinity();
-
-/// Attributes p and q, or the immediate as p.
-void read_attributes(const Call& call, ElementwiseArgs& args) {
-  const Command& command = call.command;
-  const DType dtype = call.operands[1].dtype;
-  const auto number = [&](std::string_view name, double& f, int64_t& i, double f_absent, int64_t i_absent) {
-    const AttrValue* const value = command.attr_if_present(name);
-    if (is_float(dtype))
-      f = value == nullptr ? f_absent : round_to_compute(value->f, dtype);
-    else
-      i = value == nullptr ? i_absent : dtype == DType::Bool ? static_cast<int64_t>(value->i != 0) : value->i;
-  };
-  switch (call.opcode()) {
-    case Opcode::LeakyRelu:
-    case Opcode::Elu:
-      args.p = round_to_compute(command.attr_float("alpha"), dtype);
-      break;
-    case Opcode::Hardtanh:
-      args.p = round_to_compute(command.attr_float("lo"), dtype);
-      args.q = round_to_compute(command.attr_float("hi"), dtype);
-      break;
-    case Opcode::Clip:
-      number("lo", args.p, args.i, -kInf, lowest_of(dtype));
-      number("hi", args.q, args.j, kInf, highest_of(dtype));
-      break;
-    default:
-      if (command.op->attribute("imm") >= 0) number("imm", args.p, args.i, 0, 0);
-  }
-}
-
-bool divides(Opcode op) {
-  return op == Opcode::FloorDiv || op == Opcode::Mod || op == Opcode::Rem || op == Opcode::Pow;
-}
-
 /// The check of the last source of an integer division or power; an immediate is checked as the element it is.
 void check_divisor(const Call& call, LaunchList& list) {
   const DType dtype = call.operands[1].dtype;
-  if (!divides(call.opcode()) || is_float(dtype) || call.operands[0].elements == 0) return;
+  if (!refuses_divisors(call.opcode()) || is_float(dtype) || call.operands[0].elements == 0) return;
   const bool negative = call.opcode() == Opcode::Pow;
   CheckArgs args{};
   args.fault = list.fault();
@@ -158,7 +121,11 @@ bool lower_elementwise(const Call& call, LaunchList& list) {
   args.nest = make_nest(views);
   pack_nest(args.nest, views.size(), pack_of(call.operands[1].dtype));
   args.accumulate = call.accumulate;
-  read_attributes(call, args);
+  const Attributes attributes = read_attributes(call.command, call.operands[1].dtype);
+  args.p = attributes.p;
+  args.q = attributes.q;
+  args.i = attributes.i;
+  args.j = attributes.j;
   if (args.nest.elements == 0) return true;
   list.add(elementwise_kernel(call.opcode(), call.operands[1].dtype), LaunchList::over(args.nest.elements), args,
            kElementwisePointers);

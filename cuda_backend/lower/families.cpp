@@ -13,10 +13,6 @@ using Family = bool (*)(const Call&, LaunchList&);
 bool played_by_the_executable(const Call&, LaunchList&) {
   return true;
 }
-/// Rows that the card refuses.
-bool has_no_kernel(const Call& call, LaunchList&) {
-  no_kernel(call);
-}
 
 constexpr bool is_one_of(Opcode op, std::initializer_list<Opcode> rows) {
   return std::find(rows.begin(), rows.end(), op) != rows.end();
@@ -87,7 +83,7 @@ constexpr Family family_of(Opcode op) {
     return &lower_optimizer;
   if (is_one_of(op, {AssertFinite, AssertClose, AssertEqual, Load})) return &lower_control;
   if (is_one_of(op, {Nop, Call, Repeat, While, End, Trace, Store})) return &played_by_the_executable;
-  if (is_one_of(op, {Map, MapReduce})) return &has_no_kernel;
+  if (is_one_of(op, {Map, MapReduce})) return &lower_map;
   return nullptr;
 }
 

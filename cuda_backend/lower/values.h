@@ -40,4 +40,16 @@ namespace tape::cuda {
   return dtype == DType::Bool ? static_cast<uint64_t>(value->i != 0) : static_cast<uint64_t>(value->i);
 }
 
+/// Attributes p and q of an elementwise row, or its immediate as p: floats in the compute type, or integers.
+struct Attributes {
+  double p = 0, q = 0;
+  int64_t i = 0, j = 0;
+};
+[[nodiscard]] Attributes read_attributes(const Command& command, DType dtype);
+
+/// Whether a row of integers refuses some values of its last source: zero, or what is negative (POW).
+[[nodiscard]] inline bool refuses_divisors(Opcode op) {
+  return op == Opcode::FloorDiv || op == Opcode::Mod || op == Opcode::Rem || op == Opcode::Pow;
+}
+
 }  // namespace tape::cuda

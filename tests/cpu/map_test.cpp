@@ -2,8 +2,7 @@
 // dtypes, any number of threads and on the oracle. Faults stop before anything is written.
 #include <fmt/format.h>
 
-#include <random>
-
+#include "../map_bodies.h"
 #include "assembler/assembler.h"
 #include "kernel_call.h"
 #include "opcodes/map_body.h"
@@ -12,8 +11,6 @@
 namespace tape::test {
 namespace {
 
-using Random = std::mt19937;
-
 VerifiedModule verified(const std::string& text) {
   Diagnostics diagnostics;
   auto assembly = assemble(text, "t.tape", {}, diagnostics);
@@ -21,152 +18,6 @@ VerifiedModule verified(const std::string& text) {
   if (assembly) module = verify(assembly->module, diagnostics);
   if (!module) throw std::runtime_error(diagnostics.text() + text);
   return *module;
-}
-
-struct Name {
-  std::string name;
-  DType dtype = DType::F32;
-};
-
-/// Lines of a body that read `x0` ... and write `y` of the dtype wanted, among temporaries of that dtype and others.
-class RandomBody {
- public:
-  RandomBody(Random& random, DType dtype, size_t sources) : random_(random), dtype_(dtype) {
-    for (size_t i = 0; i < sources; ++i) names_.push_back({fmt::format("x{}", i), dtype});
-  }
-  std::string lines(int commands) {
-    for (int i = 0; i < commands; ++i) line(fmt::format("t{}", i));
-    std::string last;
-    for (const Name& name : names_)
-      if (name.dtype == dtype_) last = name.name;
-    // All sources take part, so that the command alone gives the whole shape.
-    std::string sum = "x0";
-    for (size_t i = 1; i < 3 && i < names_.size() && names_[i].name == fmt::format("x{}", i); ++i) {
-      add(dtype_ == DType::Bool ? "OR" : "MAX", fmt::format("s{}", i), dtype_, {sum, names_[i].name});
-      sum = fmt::format("s{}", i);
-    }
-    add(dtype_ == DType::Bool ? "XOR" : "MIN", "y", dtype_, {last, sum});
-    return text_;
-  }
-
- private:
-  size_t below(size_t n) { return random_() % n; }
-  std::string any(DType dtype) {
-    std::vector<std::string> all;
-    for (const Name& name : names_)
-      if (name.dtype == dtype) all.push_back(name.name);
-    return all[below(all.size())];
-  }
-  bool has(DType dtype) {
-    for (const Name& name : names_)
-      if (name.dtype == dtype) return true;
-    return false;
-  }
-  void add(const std::string& op, const std::string& to, DType dtype, const std::vector<std::string>& from) {
-    text_ += fmt::format("    {} {}, {}\n", op, to, fmt::join(from, ", "));
-    names_.push_back({to, dtype});
-  }
-  template <size_t N>
-  std::string pick(const std::string (&list)[N]) {
-    return list[below(N)];
-  }
-
-  void line(const std::string& to) {
-    const std::string unary_float[] = {"NEG",  "ABS",  "SQUARE", "SQRT",  "EXP",  "TANH",     "SIN",
-                                       "RELU", "GELU", "ROUND",  "RECIP", "SILU", "SOFTPLUS", "SIGN"};
-    const std::string unary_int[] = {"NEG", "ABS", "SQUARE", "SIGN", "NOT"};
-    const std::string binary[] = {"ADD", "SUB", "MUL", "MIN", "MAX"};
-    const std::string binary_float[] = {"DIV", "POW", "ATAN2", "MOD", "FLOOR_DIV"};
-    const std::string binary_bool[] = {"AND", "OR", "XOR"};
-    const std::string compare[] = {"LT", "EQ", "GE", "NE"};
-    const std::string attributes[] = {"LEAKY_RELU {}, {}, alpha=0.3", "HARDTANH {}, {}, lo=-0.3, hi=0.7",
-                                      "ELU {}, {}, alpha=1.5", "CLIP {}, {}, lo=-0.1"};
-    const bool real = is_float(dtype_), flag = dtype_ == DType::Bool;
-    const std::string a = any(dtype_), b = any(dtype_);
-    switch (below(8)) {
-      case 0:
-        return add(real ? pick(unary_float) : flag ? "NOT" : pick(unary_int), to, dtype_, {a});
-      case 1:
-        return add(pick(compare), to, DType::Bool, {a, any(dtype_)});
-      case 2:
-        if (has(DType::Bool)) return add("WHERE", to, dtype_, {any(DType::Bool), a, any(dtype_)});
-        break;
-      case 3: {  // through another dtype and back
-        const DType others[] = {DType::F64, DType::F32, DType::F16, DType::BF16, DType::I64, DType::I32, DType::U8};
-        const DType other = others[below(std::size(others))];
-        add("CAST", to + "c", other, {a, fmt::format("dtype={}", name_of(other))});
-        return add("CAST", to, dtype_, {to + "c", fmt::format("dtype={}", name_of(dtype_))});
-      }
-      case 4:
-        if (flag) break;
-        return add(real && below(2) == 0 ? pick(binary_float) : pick(binary), to, dtype_, {a, real ? "0.7" : "3"});
-      case 5:
-        if (!real) break;
-        text_ += "    " + fmt::format(fmt::runtime(pick(attributes)), to, a) + "\n";
-        names_.push_back({to, dtype_});
-        return;
-      case 6:
-        if (!real || below(2) == 0) break;
-        return add(pick(binary_float), to, dtype_, {a, any(dtype_)});
-      case 7:  // adds to what another command left
-        if (flag) break;
-        add("MUL", to, dtype_, {a, b});
-        text_ += fmt::format("    ADD {}, {}, {}, acc=1\n", to, a, b);
-        return;
-    }
-    add(flag ? pick(binary_bool) : pick(binary), to, dtype_, {a, any(dtype_)});
-  }
-
-  Random& random_;
-  DType dtype_;
-  std::vector<Name> names_;
-  std::string text_;
-};
-
-HostArray random_array(Random& random, DType dtype, const Shape& shape) {
-  std::vector<double> values(static_cast<size_t>(shape.elements()));
-  for (double& value : values) {
-    value = static_cast<double>(static_cast<int32_t>(random())) * 0x1p-30;
-    if (is_int(dtype)) value = std::trunc(value * 20) + (dtype == DType::U8 ? 60 : 0);
-    if (dtype == DType::Bool) value = static_cast<double>(random() % 2);
-    if (is_float(dtype) && random() % 50 == 0)
-      value = random() % 2 == 0 ? std::numeric_limits<double>::infinity() : std::numeric_limits<double>::quiet_NaN();
-  }
-  HostArray result{dtype, shape, std::vector<std::byte>(values.size() * size_of(dtype))};
-  convert(std::as_bytes(std::span(values)), DType::F64, result.bytes, dtype);
-  return result;
-}
-
-struct Shapes {
-  std::vector<Shape> sources;
-  Shape full;
-};
-const std::vector<Shapes>& shapes() {
-  static const std::vector<Shapes> all = {
-      {{{}, {}}, {}},
-      {{{1}}, {1}},
-      {{{3, 5}, {5}}, {3, 5}},
-      {{{2, 1, 7}, {3, 1}, {}}, {2, 3, 7}},
-      {{{4, 0}, {1}}, {4, 0}},
-      {{{0}, {}}, {0}},
-      {{{1024}, {1024}}, {1024}},
-      {{{1025}, {1}}, {1025}},
-      {{{7, 1, 300}, {7, 5, 1}, {5, 300}}, {7, 5, 300}},
-      {{{3, 4099}, {3, 1}}, {3, 4099}},
-  };
-  return all;
-}
-
-std::string declarations(DType dtype, const Shapes& at) {
-  std::string text;
-  for (size_t i = 0; i < at.sources.size(); ++i)
-    text += fmt::format(".input x{} {}{}\n", i, name_of(dtype), at.sources[i].text());
-  return text;
-}
-std::string source_list(const Shapes& at) {
-  std::string text;
-  for (size_t i = 0; i < at.sources.size(); ++i) text += fmt::format("{}x{}", i == 0 ? "" : ", ", i);
-  return text;
 }
 
 /// The tape's assertions fault where bits differ.
