@@ -148,6 +148,7 @@ CaseResult CasePlayer::play(const OpCase& one, const std::vector<HostArray>& val
   for (size_t s = 0; s < streams.size(); ++s) {
     streams[s].rows = one.rows;
     for (const Zone& zone : layout.columns[s]) streams[s].columns.push_back(buffer_->address() + zone.offset);
+    streams[s].on_host.assign(streams[s].columns.size(), 0);
     bindings.streams.push_back(&streams[s]);
   }
   const std::unique_ptr<Executable> executable = backend_->prepare(plan, bindings);
