@@ -19,8 +19,8 @@ struct CapturedCall::State {
   AddressBook book;
 };
 
-CapturedCall::CapturedCall(LibraryCall call, const AddressBook& book)
-    : state_(std::make_unique<State>(State{std::move(call), book})) {}
+CapturedCall::CapturedCall(const LibraryCall& call, const AddressBook& book)
+    : state_(std::make_unique<State>(State{call, book})) {}
 
 void CapturedCall::launch(cudaStream_t stream) const {
   state_->call(stream, state_->book);
@@ -198,7 +198,7 @@ struct CapturedCall::State {
   State& operator=(const State&) = delete;
 };
 
-CapturedCall::CapturedCall(LibraryCall call, const AddressBook& book) : state_(std::make_unique<State>()) {
+CapturedCall::CapturedCall(const LibraryCall& call, const AddressBook& book) : state_(std::make_unique<State>()) {
   Graph graph;
   capture(call, book, graph);
   const std::optional<std::vector<Link> > chain = chain_of(graph.graph);

@@ -34,7 +34,7 @@ using LibraryCall = std::function<void(cudaStream_t, const AddressBook&)>;
 /// A call made ready for a stream.
 class CapturedCall {
  public:
-  CapturedCall(LibraryCall call, const AddressBook& book);
+  CapturedCall(const LibraryCall& call, const AddressBook& book);
   ~CapturedCall();
   CapturedCall(CapturedCall&&) noexcept;
   CapturedCall& operator=(CapturedCall&&) noexcept;

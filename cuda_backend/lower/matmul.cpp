@@ -101,7 +101,8 @@ struct Batches {
 
 template <class T>
 T* moved(T* from, int64_t elements, DType dtype) {
-  return reinterpret_cast<T*>(reinterpret_cast<Address>(from) + static_cast<uint64_t>(elements) * size_of(dtype));
+  using Byte = std::conditional_t<std::is_const_v<T>, const std::byte, std::byte>;
+  return static_cast<Byte*>(from) + elements * static_cast<int64_t>(size_of(dtype));
 }
 
 /// One call of the library: products [first, first + batch) of a call of Batches, or rows of one of them.
