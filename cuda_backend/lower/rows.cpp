@@ -14,7 +14,7 @@ struct Teams {
   LaunchList::Shape shape;
 };
 /// The team for `rows` rows of `size` elements.
-Teams teams_for(const Call&, DType dtype, int64_t rows, int64_t size, int64_t inner) {
+Teams teams_for(DType dtype, int64_t rows, int64_t size, int64_t inner) {
   Teams result{};
   if (inner > 1) {
     result.team = Team::Column;
@@ -32,7 +32,7 @@ Teams teams_for(const Call&, DType dtype, int64_t rows, int64_t size, int64_t in
 void add_rows(const Call& call, LaunchList& list, const RowArgs& args, DType dtype, const void* held,
               const void* (*kernel)(const Call& call, DType dtype, Team team)) {
   if (held == nullptr) {
-    const Teams teams = teams_for(call, dtype, args.outer, args.size, args.inner);
+    const Teams teams = teams_for(dtype, args.outer, args.size, args.inner);
     list.add(kernel(call, dtype, teams.team), teams.shape, args, kRowPointers);
     return;
   }
@@ -129,7 +129,7 @@ void causal(const Call& call, LaunchList& list) {
   if (call.opcode() == Opcode::CausalSoftmaxGrad) args.g = call.operand(2).pointer();
   args.wide = wide(call.operand(0), source.dtype) ? 1 : 0;
   args.accumulate = call.accumulate ? 1 : 0;
-  const Teams teams = teams_for(call, source.dtype, args.outer, args.size, 1);
+  const Teams teams = teams_for(source.dtype, args.outer, args.size, 1);
   list.add(softmax_kernel(call.opcode(), source.dtype, teams.team), teams.shape, args, kRowPointers);
 }
 
@@ -182,7 +182,7 @@ Stats row_stats(const Call& call, LaunchList& list, int64_t rows, int64_t n, dou
   args.eps = eps;
   args.centred = centred ? 1 : 0;
   if (rows != 0) {
-    const Teams teams = teams_for(call, source.dtype, rows, n, 1);
+    const Teams teams = teams_for(source.dtype, rows, n, 1);
     list.add(norm_kernel(false, source.dtype, teams.team), teams.shape, args, kRowPointers);
   }
   return {args.mean, args.rstd};
@@ -351,7 +351,7 @@ void cross_entropy(const Call& call, LaunchList& list) {
     const Teams teams =
         nll ? Teams{Team::Warp,
                     LaunchList::over(static_cast<uint64_t>(no_logits ? args.rows * args.classes : args.rows))}
-            : teams_for(call, source, args.rows, args.classes, 1);
+            : teams_for(source, args.rows, args.classes, 1);
     list.add(cross_entropy_kernel(op, source, teams.team), teams.shape, args, kCrossEntropyPointers);
   }
   if (!sums) return;

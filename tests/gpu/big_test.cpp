@@ -105,7 +105,7 @@ const std::string kPattern =
     "  IOTA rows, axis=1, shape=[{rows}, 251], dtype=u8\n"
     "  RESHAPE x, rows, shape=[{all}]\n";
 
-/// Where a flat tensor of `count` elements is looked at.
+/// Where a flat tensor of `count` elements is looked at. The start is a tensor: start= of SLICE is an i32.
 struct Window {
   std::string name;
   int64_t first, last;
@@ -116,8 +116,8 @@ std::vector<Window> windows(int64_t count) {
 std::string cuts(const std::string& tensor, int64_t count) {
   std::string text;
   for (const Window& w : windows(count))
-    text += "  SLICE " + w.name + ", " + tensor + ", start=[" + std::to_string(w.first) + "], stop=[" +
-            std::to_string(w.last) + "]\n";
+    text += "  FILL at_" + w.name + ", value=" + std::to_string(w.first) + ", shape=[], dtype=i64\n  DYNAMIC_SLICE " +
+            w.name + ", " + tensor + ", at_" + w.name + ", shape=[" + std::to_string(w.last - w.first) + "]\n";
   return text;
 }
 std::string outputs(const std::string& dtype) {
