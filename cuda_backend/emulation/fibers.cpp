@@ -148,7 +148,8 @@ const void* record(void* address, Trampoline trampoline) {
   static std::mutex mutex;
   static std::map<void*, Kernel> records;
   const std::lock_guard lock(mutex);
-  return &records.emplace(address, Kernel{address, trampoline}).first->second;
+  // A library made at run time may come to lie where another lay.
+  return &records.insert_or_assign(address, Kernel{address, trampoline}).first->second;
 }
 
 void barrier() {
