@@ -90,10 +90,14 @@ class RandomBody {
     if (op.attribute("hi") >= 0 && below(2) == 0) from.emplace_back(real ? "hi=0.7" : "hi=50");
     if (op.opcode == Opcode::Fill) from = {real ? "value=1.1" : "value=1", fmt::format("dtype={}", name_of(dtype))};
     const DType result = operands[0].type == TypeRule::Bool ? DType::Bool : dtype;
-    const std::string addend = any(dtype);
+    const std::string first = from[0], second = from.size() > 1 && is_name(from[1]) ? from[1] : from[0];
     add(std::string(op.mnemonic), to, result, from);
+    // Adds what has the shape of the row, for those who play the lines one by one.
     if (op.attribute("acc") >= 0 && below(4) == 0)
-      text_ += fmt::format("    ADD {}, {}, {}, acc=1\n", to, addend, addend);
+      text_ += fmt::format("    ADD {}, {}, {}, acc=1\n", to, first, second);
+  }
+  [[nodiscard]] bool is_name(const std::string& text) const {
+    return std::any_of(names_.begin(), names_.end(), [&](const Name& name) { return name.name == text; });
   }
 
   void line(const std::string& to) {
@@ -106,7 +110,7 @@ class RandomBody {
     }
     std::vector<const OpInfo*> rows;
     for (const OpInfo& op : kOps)
-      if (takes(op, dtype_)) rows.push_back(&op);
+      if (takes(op, dtype_) && op.opcode != Opcode::Fill) rows.push_back(&op);  // alone it would want a shape
     row(*rows[below(rows.size())], to, dtype_);
   }
 
