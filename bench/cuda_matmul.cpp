@@ -82,6 +82,9 @@ class Own {
       cuda::launch_kernel(launch, reinterpret_cast<std::byte*>(resolved_.data()) + launch.arguments, stream);
     }
   }
+  [[nodiscard]] bool stays_graph() const {
+    return std::any_of(captured_.begin(), captured_.end(), [](const auto& call) { return call.kernels() == 0; });
+  }
   [[nodiscard]] std::string kernels() const {
     if (list_.libraries.empty()) return fmt::format("{} own", list_.launches.size());
     return fmt::format("{} read back", captured_[0].kernels());
@@ -172,21 +175,22 @@ class Peer {
   decltype(&cublasLtMatmul) matmul_ = nullptr;
 };
 
-/// A graph of `times` launches, timed by events.
+/// `times` launches, timed by events; a graph but for calls that stay graphs, which cannot be captured again.
 class Chain {
  public:
-  template <class Enqueue>
-  Chain(const cuda::Stream& stream, unsigned times, const Enqueue& enqueue) : stream_(stream), times_(times) {
+  Chain(const cuda::Stream& stream, unsigned times, bool captured, std::function<void(cudaStream_t)> enqueue)
+      : stream_(stream), times_(times), enqueue_(std::move(enqueue)) {
+    for (cudaEvent_t& event : events_) check(cudaEventCreate(&event), "cudaEventCreate");
+    if (!captured) return;
     cudaGraph_t graph = nullptr;
     check(cudaStreamBeginCapture(stream.get(), cudaStreamCaptureModeRelaxed), "cudaStreamBeginCapture");
-    for (unsigned i = 0; i < times; ++i) enqueue(stream.get());
+    for (unsigned i = 0; i < times; ++i) enqueue_(stream.get());
     check(cudaStreamEndCapture(stream.get(), &graph), "cudaStreamEndCapture");
     check(cudaGraphInstantiate(&exec_, graph, 0), "cudaGraphInstantiate");
     check(cudaGraphDestroy(graph), "cudaGraphDestroy");
-    for (cudaEvent_t& event : events_) check(cudaEventCreate(&event), "cudaEventCreate");
   }
   ~Chain() {
-    cudaGraphExecDestroy(exec_);
+    if (exec_ != nullptr) cudaGraphExecDestroy(exec_);
     for (cudaEvent_t event : events_) cudaEventDestroy(event);
   }
   Chain(const Chain&) = delete;
@@ -194,7 +198,10 @@ class Chain {
 
   void play(bool keep) {
     check(cudaEventRecord(events_[0], stream_.get()), "cudaEventRecord");
-    check(cudaGraphLaunch(exec_, stream_.get()), "cudaGraphLaunch");
+    if (exec_ != nullptr)
+      check(cudaGraphLaunch(exec_, stream_.get()), "cudaGraphLaunch");
+    else
+      for (unsigned i = 0; i < times_; ++i) enqueue_(stream_.get());
     check(cudaEventRecord(events_[1], stream_.get()), "cudaEventRecord");
     stream_.wait();
     float milliseconds = 0;
@@ -210,6 +217,7 @@ class Chain {
  private:
   const cuda::Stream& stream_;
   unsigned times_;
+  std::function<void(cudaStream_t)> enqueue_;
   cudaGraphExec_t exec_ = nullptr;
   cudaEvent_t events_[2] = {};
   std::vector<double> samples_;
@@ -263,8 +271,8 @@ void measure(const Case& c) {
   check(cudaMemsetAsync(fault.get(), 0, sizeof(cuda::Fault), stream.get()), "cudaMemsetAsync");
   Own ours(c, own, scratch.get(), fault.get());
   Peer peer(c, theirs, workspace.get());
-  Chain own_chain(stream, c.times, [&](cudaStream_t s) { ours.enqueue(s); });
-  Chain peer_chain(stream, c.times, [&](cudaStream_t s) { peer.enqueue(s); });
+  Chain own_chain(stream, c.times, !ours.stays_graph(), [&](cudaStream_t s) { ours.enqueue(s); });
+  Chain peer_chain(stream, c.times, true, [&](cudaStream_t s) { peer.enqueue(s); });
   for (int i = 0; i < 24; ++i) {
     own_chain.play(i >= 3);
     peer_chain.play(i >= 3);
