@@ -94,7 +94,7 @@ bool may_differ(const Module& module) {
   for (const Tape& tape : module.tapes)
     for (const PlacedCommand& placed : commands_of(module, tape)) {
       const Command& command = placed.command;
-      if (command.op->bits == Bits::Library) return true;
+      if (command.op->opcode == Opcode::Attention || command.op->opcode == Opcode::AttentionGrad) return true;
       if (command.op->bits != Bits::Functor) continue;
       for (size_t i = 0; i < command.op->operands().size(); ++i)
         for (const uint32_t id : command.operand(i))
