@@ -62,7 +62,7 @@ TEST(GpuParity, EveryRowAndDtype) {
       "the CPU is, %llu cases wrong, %.1f s\n",
       number(report.equal), number(report.oracle_elements), report.worst_share, report.worst_case.c_str(),
       number(report.close), number(report.failed), seconds.count());
-  for (const std::string& row : report.missing) std::printf("no kernel: %s\n", row.c_str());
+  for (const std::string& row : report.missing) ADD_FAILURE() << "no kernel: " << row;
   for (const std::string& failure : report.failures) ADD_FAILURE() << failure;
   EXPECT_EQ(report.failed, 0u);
   EXPECT_NE(report.elements, 0u);

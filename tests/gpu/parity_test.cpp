@@ -8,7 +8,6 @@
 #include <cstdio>
 #include <filesystem>
 #include <map>
-#include <set>
 
 #include "assembler/assembler.h"
 #include "embed/backends.h"
@@ -23,7 +22,6 @@ namespace {
 
 struct Totals {
   size_t tapes = 0, tensors = 0, close = 0, library = 0, faults = 0;
-  std::set<std::string> missing;
 };
 
 std::string text_of(const std::filesystem::path& path) {
@@ -122,12 +120,7 @@ void compare_file(const std::filesystem::path& path, Totals& totals) {
   for (const auto& [tape, wanted] : names) try {
       compare_tape(*verified, tape, wanted, totals);
     } catch (const Error& error) {
-      const std::string what = error.what();
-      const size_t at = what.find("no CUDA kernel for ");
-      if (at == std::string::npos)
-        ADD_FAILURE() << path << ": " << what;
-      else
-        totals.missing.insert(what.substr(at + 19));
+      ADD_FAILURE() << path << ": " << error.what();
     }
 }
 
@@ -146,9 +139,8 @@ TEST(Gpu, EveryGoldenTapeAgreesWithTheCpuToTheBit) {
   }
   std::printf(
       "%zu tapes played, %zu of them to the same fault; %zu tensors compared, %zu of f64 within 4 ulps, %zu of "
-      "ATTENTION within its tolerance\n",
+      "tapes with f64 functions or ATTENTION within the tolerance of their line\n",
       totals.tapes, totals.faults, totals.tensors, totals.close, totals.library);
-  for (const std::string& row : totals.missing) std::printf("no kernel: %s\n", row.c_str());
   EXPECT_NE(totals.tensors, 0u);
 }
 
