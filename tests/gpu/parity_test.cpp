@@ -1,7 +1,6 @@
 // Parity of the card with the CPU in canonical order: every golden tape is played on both, and every tensor that a line
 // of it names must agree to the bit. f64 functions come from two libraries: there a few ulps are allowed. ATTENTION has
-// an order of its own on either side: each lies within the tolerance of its line, so they within twice that. A row
-// without a kernel is counted and named, never passed over in silence.
+// an order of its own on either side: each lies within the tolerance of its line, so they within twice that.
 #include <gtest/gtest.h>
 
 #include <algorithm>
