@@ -275,9 +275,9 @@ void play_compiled(const MapCall& map, const std::vector<MapKernels::Part>& part
     list.add_words(kernel, shape, words, kMapHead + static_cast<unsigned>(operands));
     if (partial == nullptr || part.kind != MapPart::Kind::Reduce) continue;
     for (const size_t k : part.destinations) {
-      const uint64_t own = k * static_cast<uint64_t>(rows) * sizeof(double);
-      fold_leaves(map, k, take_of(reduce), reduce == kMean, rows / map.outputs,
-                  reinterpret_cast<void*>(reinterpret_cast<uint64_t>(partial) + own), list);
+      View own;
+      own.address = reinterpret_cast<uint64_t>(partial) + k * static_cast<uint64_t>(rows) * sizeof(double);
+      fold_leaves(map, k, take_of(reduce), reduce == kMean, rows / map.outputs, own.pointer(), list);
     }
   }
 }
