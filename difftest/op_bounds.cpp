@@ -115,6 +115,34 @@ std::vector<double> doubles(const HostArray& array) {
   return values;
 }
 
+/// What attention of halves may lose where a weight leaves the normal range: a weight of f16 keeps steps of 2^-24, one
+/// of bf16 may be lost below f32's smallest; each stands before the values of one key (or, in gradients, query).
+double lost_weights(const OpCase& one, const CaseResult& inputs) {
+  double most = 0;
+  const Command command = command_of(one);
+  std::vector<uint32_t> read;
+  for (size_t i = 0; i < one.op->operands().size(); ++i)
+    for (const uint32_t id : command.operand(i))
+      if (command.is_tensor(i) && id != kAbsent && command.access(i) == Access::Read) read.push_back(id);
+  for (const uint32_t id : read) {
+    const HostArray& array = inputs.tensors[id];
+    if (!is_float(array.dtype) || array.shape.rank() < 2) continue;
+    const auto columns = static_cast<size_t>(array.shape[array.shape.rank() - 1]);
+    const auto rows = static_cast<size_t>(array.shape[array.shape.rank() - 2]);
+    const std::vector<double> values = doubles(array);
+    for (size_t first = 0; first < values.size() && rows * columns != 0; first += rows * columns)
+      for (size_t column = 0; column < columns; ++column) {
+        double sum = 0;
+        for (size_t row = 0; row < rows; ++row) {
+          const double x = std::abs(values[first + row * columns + column]);
+          sum += std::isfinite(x) ? x : 0;
+        }
+        most = std::max(most, sum);
+      }
+  }
+  return (one.dtype == DType::F16 ? 0x1p-25 : 0x1p-126) * most;
+}
+
 double sign_of(uint64_t sample, size_t id, size_t i) {
   uint64_t x = (sample * 1000003 + id) * 0x9E3779B97F4A7C15u + i;
   x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
@@ -225,6 +253,7 @@ TensorBound OracleBounds::of(size_t tensor) const {
   // The weights of halves enter their product with the values as halves.
   const bool attention = case_.op->shape == ShapeRule::Attention || case_.op->shape == ShapeRule::AttentionGrad;
   const double weights = attention && is_half(case_.dtype) ? 2 * precision_of(case_.dtype).unit : 0;
+  const double lost = attention && is_half(case_.dtype) ? lost_weights(case_, base_) : 0;
   // Sums and products of integers are exact in any order while no partial result needs more digits than there are.
   const Linear* const linear = find_linear(*case_.op);
   const bool integers = closed_ && linear != nullptr && !linear->divides && case_.inputs == CaseInputs::Integers &&
@@ -239,7 +268,7 @@ TensorBound OracleBounds::of(size_t tensor) const {
     const double m = magnitude_[tensor].empty() ? 0 : magnitude_[tensor][i];
     const double spread = closed_ ? m : m + x;
     double allowed = g * unit * spread + out.unit * (narrow ? 1 : 2) * x + weights * spread;
-    allowed += (g + terms_) * inner.smallest + out.smallest;
+    allowed += (g + terms_) * inner.smallest + out.smallest + lost;
     if (!std::isfinite(bound.oracle[i]) || !std::isfinite(allowed) || x + allowed > out.largest ||
         spread > inner.largest)
       allowed = kInf;
