@@ -52,7 +52,8 @@ void switch_to(Context& from, Context& to) {
 }
 /// The first switch there calls `entry`, which never returns.
 void prepare_stack(Context& context, std::vector<char>& stack, void (*entry)()) {
-  const auto top = (reinterpret_cast<uintptr_t>(stack.data()) + stack.size()) / 16 * 16;
+  char* const end = stack.data() + stack.size();
+  char* const top = end - reinterpret_cast<uintptr_t>(end) % 16;
   auto* const words = reinterpret_cast<void**>(top) - 8;  // six registers, the entry, no caller
   std::fill_n(words, 8, nullptr);
   words[6] = reinterpret_cast<void*>(entry);
