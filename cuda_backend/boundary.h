@@ -109,7 +109,7 @@ struct tape_cuda_fault {
 struct tape_cuda_card {
   char name[128];
   char driver[128];  // "driver for CUDA 13.0", and what is missing beside it
-  uint64_t memory;  // bytes free for one process
+  uint64_t memory;   // bytes free for one process
   uint64_t total;
   uint32_t major, minor;  // compute capability
   uint32_t processors;

@@ -304,9 +304,9 @@ class CudaExecutable final : public Executable {
                            value_text(record.a, tensor(operand).dtype));
       case TAPE_CUDA_NOT_EQUAL:
       case TAPE_CUDA_NOT_CLOSE: {
-        std::string text = fmt::format(
-            "{} is {}, {} is {}", element_name(tensor(0), record.position), value_text(record.a, tensor(0).dtype),
-            element_name(tensor(1), record.position), value_text(record.b, tensor(1).dtype));
+        std::string text = fmt::format("{} is {}, {} is {}", element_name(tensor(0), record.position),
+                                       value_text(record.a, tensor(0).dtype), element_name(tensor(1), record.position),
+                                       value_text(record.b, tensor(1).dtype));
         if (record.kind == TAPE_CUDA_NOT_EQUAL) return text;
         return fmt::format("{}: |a - b| = {} is above {}", text, record.distance, record.allowed);
       }
