@@ -7,7 +7,7 @@ install_missing $tape_build_packages
 
 build=build/demo
 [ -f "$build/build.ninja" ] ||
-  cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DTAPE_TESTS=OFF -DTAPE_BENCH=OFF -DTAPE_WERROR=OFF >/dev/null
+  cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DTAPE_TESTS=OFF -DTAPE_BENCH=OFF -DTAPE_WERROR=OFF -DTAPE_CUDA=OFF >/dev/null
 cmake --build "$build" --target tape
 
 weights=$build/digits.npz
