@@ -75,8 +75,8 @@ class Own {
   }
   void enqueue(cudaStream_t stream) {
     for (const cuda::Launch& launch : list_.launches) {
-      if (launch.library >= 0) {
-        captured_[static_cast<size_t>(launch.library)].launch(stream);
+      if (launch.foreign >= 0) {
+        captured_[static_cast<size_t>(launch.foreign)].launch(stream);
         continue;
       }
       cuda::launch_kernel(launch, reinterpret_cast<std::byte*>(resolved_.data()) + launch.arguments, stream);

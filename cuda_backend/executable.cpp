@@ -255,7 +255,7 @@ CapturedCall CudaExecutable::capture(const LaunchList::Library& library) const {
 }
 
 void CudaExecutable::launch(const Launch& launch) {
-  if (launch.library >= 0) return captured_[static_cast<size_t>(launch.library)].launch(stream_.get());
+  if (launch.foreign >= 0) return captured_[static_cast<size_t>(launch.foreign)].launch(stream_.get());
   launch_kernel(launch, reinterpret_cast<std::byte*>(resolved_.data()) + launch.arguments, stream_.get());
 }
 

@@ -26,7 +26,7 @@ struct Launch {
   int32_t rows_at = -1;  // LOAD: offset of the stream's row count in the struct, patched at the start of a run
   uint32_t stream = 0;
   uint32_t cluster = 1;  // blocks of x that share memory, where the card has clusters
-  int32_t library = -1;  // not a kernel of ours: a call of LaunchList::libraries
+  int32_t foreign = -1;  // not a kernel of ours: a call of LaunchList::libraries
 };
 
 /// What all commands of a backend are lowered with.

@@ -30,7 +30,7 @@ Launch& LaunchList::append(const void* kernel, const Shape& shape, const void* a
 
 void LaunchList::add_library(LibraryCall call) {
   Launch launch;
-  launch.library = static_cast<int32_t>(libraries.size());
+  launch.foreign = static_cast<int32_t>(libraries.size());
   launch.command = static_cast<uint32_t>(call_->index);
   launches.push_back(launch);
   Library library{std::move(call), launch.command, {}};
