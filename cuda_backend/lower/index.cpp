@@ -202,7 +202,7 @@ void load(const Call& call, LaunchList& list) {
   const int64_t rows = call.command.attr_int("rows");
   const AttrValue* const seed = call.command.attr_if_present("shuffle_seed");
   const uint32_t pad = call.command.attr_int("end") == 1 ? 1 : 0;
-  const auto cursor = reinterpret_cast<int64_t*>(make_address(kTensors + call.cursor, 0));
+  auto* const cursor = symbolic<int64_t>(make_address(kTensors + call.cursor, 0));
   const auto of_stream = [&](Launch& launch, size_t rows_at) {
     launch.rows_at = static_cast<int32_t>(rows_at);
     launch.stream = call.stream;
@@ -222,7 +222,7 @@ void load(const Call& call, LaunchList& list) {
     if (dst.elements == 0) continue;
     LoadArgs args{};
     args.dst = dst.pointer();
-    args.column = reinterpret_cast<const void*>(make_address(kColumns, i));
+    args.column = symbolic<const void>(make_address(kColumns, i));
     args.cursor = cursor;
     args.rows = rows;
     args.row_bytes = dst.elements / rows * static_cast<int64_t>(size_of(dst.dtype));

@@ -11,7 +11,7 @@ namespace {
 
 void advance(const View& counter, uint64_t offset, int64_t by, LaunchList& list) {
   AdvanceArgs args{};
-  args.counter = reinterpret_cast<void*>(counter.address + offset);
+  args.counter = symbolic<void>(counter.address + offset);
   args.by = by;
   args.wide = counter.dtype == DType::I64 ? 1 : 0;
   LaunchList::Shape shape;

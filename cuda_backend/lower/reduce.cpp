@@ -137,8 +137,7 @@ void reduce(const Call& call, LaunchList& list) {
       return play(Take::Square, Finish::Root);
     case Opcode::Var: {
       void* const means = list.scratch(bytes);
-      Reduction plain = r;
-      plain.run(Take::Sum, Finish::Mean, src.pointer(), means, DType{}, nullptr, n);
+      r.run(Take::Sum, Finish::Mean, src.pointer(), means, DType{}, nullptr, n);
       return play(Take::Deviation, Finish::Variance, means, std::max(0.0, n - call.command.attr_float("correction")));
     }
     default: {

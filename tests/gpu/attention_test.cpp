@@ -177,7 +177,8 @@ class Pair {
     const double tiles = keys / 32 + 1;
     const double w = h(c.depth) * u * A + 4 * u * A + 16 * u + tiles * (4 * A + 4) * u;
     const double G = 2 * scale * g.row * v.row;
-    const double rows = static_cast<double>(c.queries * (c.heads / std::max<int64_t>(1, c.groups)));
+    const int64_t heads = c.heads / std::max<int64_t>(1, c.groups);
+    const auto rows = static_cast<double>(c.queries * heads);
     const double slope = w + (h(c.width) + h(c.keys)) * u + h(static_cast<int64_t>(rows)) * u + 2 * r;
     Bounds b{};
     b.y = (2 * w + h(c.keys) * u + r) * v.element + smallest() * keys * v.element;

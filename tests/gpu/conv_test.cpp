@@ -241,7 +241,8 @@ void expect_tensor(const Case& c, const Play& play, int64_t k) {
   const HostArray exact = player("cpu64"), size = sizes("cpu64"), got = player("cuda");
   ASSERT_EQ(exact.shape, got.shape);
   const double inputs = play.source == DType::F32 ? 0x1p-10 + 0x1p-20 : 0;
-  const double sums = static_cast<double>((k + 15) / 16 + 2) * 0x1p-23;
+  const auto steps = static_cast<int64_t>((k + 15) / 16 + 2);
+  const double sums = static_cast<double>(steps) * 0x1p-23;
   const double result = got.dtype == DType::BF16 ? 0x1p-8 : got.dtype == DType::F16 ? 0x1p-11 : 0x1p-24;
   const auto elements = static_cast<size_t>(got.shape.elements());
   for (size_t i = 0; i < elements; ++i) {
