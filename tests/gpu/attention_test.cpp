@@ -25,6 +25,7 @@
 
 #include "assembler/assembler.h"
 #include "embed/backends.h"
+#include "tests/gpu/card.h"
 #include "vm/machine.h"
 
 namespace tape {
@@ -222,12 +223,6 @@ class Pair {
   std::map<std::string, HostArray> inputs_;
 };
 
-std::string no_card() {
-  for (const DeviceReport& device : list_devices())
-    if (device.backend == "cuda" && !device.usable) return device.reason;
-  return {};
-}
-
 const Case kCases[] = {
     {2, 2, 1, 33, 33, 8, 8, true, {33, 20}},
     {1, 2, 2, 1, 1025, 64, 64},
@@ -248,7 +243,7 @@ const Case kCases[] = {
 class AttentionOnCard : public ::testing::TestWithParam<DType> {};
 
 TEST_P(AttentionOnCard, IsWithinItsBoundOfF64) {
-  if (const std::string reason = no_card(); !reason.empty()) GTEST_SKIP() << reason;
+  SKIP_WITHOUT_CARD();
   unsigned seed = 7;
   for (const Case& c : kCases) {
     SCOPED_TRACE(text_of(c, GetParam()));
@@ -259,7 +254,7 @@ TEST_P(AttentionOnCard, IsWithinItsBoundOfF64) {
 
 /// The same results whatever lies behind the lengths, and where causal rows do not look.
 TEST_P(AttentionOnCard, NeverMultipliesWhatIsHidden) {
-  if (const std::string reason = no_card(); !reason.empty()) GTEST_SKIP() << reason;
+  SKIP_WITHOUT_CARD();
   for (const int64_t size : {8, 64, 128, 256}) {
     const Case c{1, 2, 1, 40, 100, size, size, true, {90}};
     Pair pair(c, GetParam(), 3);
@@ -294,7 +289,7 @@ INSTANTIATE_TEST_SUITE_P(Dtypes, AttentionOnCard, ::testing::Values(DType::F64, 
                          [](const auto& test) { return std::string(name_of(test.param)); });
 
 TEST(RopeOnCard, HasTheBitsOfTheCpu) {
-  if (const std::string reason = no_card(); !reason.empty()) GTEST_SKIP() << reason;
+  SKIP_WITHOUT_CARD();
   // 300 pairs are more than a launch has.
   for (const std::string type : {"f32", "f16", "bf16"})
     for (const std::string options : {"", ", style=half", ", style=half, base=500000, inverse=1"}) {

@@ -8,6 +8,7 @@
 
 #include "assembler/assembler.h"
 #include "embed/backends.h"
+#include "tests/gpu/card.h"
 #include "vm/error.h"
 #include "vm/machine.h"
 
@@ -16,15 +17,9 @@ namespace {
 
 constexpr int64_t kPeriod = 251;
 
-bool emulated() {
-  for (const DeviceReport& device : list_devices())
-    if (device.backend == "cuda" && device.usable) return device.description.find("emulated") != std::string::npos;
-  return false;
-}
-
 /// On the card 1.08 million above 2^31; the emulation plays the same tests small.
 int64_t size_of_test(int64_t card, int64_t emulation) {
-  static const bool small = emulated();
+  static const bool small = test::is_emulated();
   return small ? emulation : card;
 }
 int64_t rows() {
@@ -44,13 +39,6 @@ int64_t cut() {
 }
 int64_t shift() {
   return size_of_test(1'000'003, 13);
-}
-
-/// Why nothing is played, empty where it is.
-std::string refusal() {
-  for (const DeviceReport& device : list_devices())
-    if (device.backend == "cuda" && !device.usable) return device.reason;
-  return {};
 }
 
 /// The sizes by name.
@@ -129,7 +117,7 @@ using Closed = std::function<double(int64_t i)>;
 /// `body` makes the flat tensor y of `count` elements; element i is expected(i).
 void flat_case(const std::string& dtype, const std::string& body, int64_t count, const Closed& expected,
                const std::string& declarations = "") {
-  if (const std::string why = refusal(); !why.empty()) GTEST_SKIP() << why;
+  SKIP_WITHOUT_CARD();
   Big big(declarations + outputs(dtype), body + cuts("y", count));
   big.run();
   for (const Window& w : windows(count)) {
@@ -217,7 +205,7 @@ TEST(GpuBig, ArgSort) {
             [](int64_t i) { return i % rows() * kPeriod + i / rows(); });
 }
 TEST(GpuBig, Random) {
-  if (const std::string why = refusal(); !why.empty()) GTEST_SKIP() << why;
+  SKIP_WITHOUT_CARD();
   // A draw of its own from the counter that the part stands at.
   Big big(".state r i64[2] = 5 0\n.state q i64[2] = 5 {counter}\n.output own f16[400]\n" + outputs("f16"),
           "  RANDOM_UNIFORM y, r, shape=[{all}], dtype=f16\n  RANDOM_UNIFORM own, q\n" + cuts("y", all()));
@@ -234,7 +222,7 @@ TEST(GpuBig, MatMulOfManyRows) {
             all(), [](int64_t i) { return i / kPeriod % 64 * (at(i) % 2); });
 }
 TEST(GpuBig, MatMulOfABigSource) {
-  if (const std::string why = refusal(); !why.empty()) GTEST_SKIP() << why;
+  SKIP_WITHOUT_CARD();
   Big big(".output y f32[40, 1]\n", kPattern +
                                         "  CAST a, rows, dtype=f16\n  FILL b, value=1, shape=[251, 1], dtype=f16\n"
                                         "  MATMUL p, a, b, dtype=f32\n  SLICE y, p, start=[{far}], stop=[{rows}]\n");
@@ -242,7 +230,7 @@ TEST(GpuBig, MatMulOfABigSource) {
   for (const double value : big.values("y")) ASSERT_EQ(value, 31'375);
 }
 TEST(GpuBig, Reductions) {
-  if (const std::string why = refusal(); !why.empty()) GTEST_SKIP() << why;
+  SKIP_WITHOUT_CARD();
   // One element larger than all others lies beyond 2^31.
   Big big(".output all u8[]\n.output columns u8[251]\n.output pairs u8[2]\n.output most u8[]\n.output place i64[]\n",
           kPattern +
@@ -261,7 +249,7 @@ TEST(GpuBig, Reductions) {
   EXPECT_EQ(big.values("place")[0], edge() + 7);
 }
 TEST(GpuBig, SoftmaxAndNorms) {
-  if (const std::string why = refusal(); !why.empty()) GTEST_SKIP() << why;
+  SKIP_WITHOUT_CARD();
   for (const std::string op : {"SOFTMAX y, s", "LOG_SOFTMAX y, s", "LAYER_NORM y, s", "RMS_NORM y, s"}) {
     // All rows are equal: the last must be the first.
     Big big(".output first f16[1, 251]\n.output last f16[2, 251]\n",
@@ -290,7 +278,7 @@ TEST(GpuBig, SoftmaxAndNorms) {
   }
 }
 TEST(GpuBig, Losses) {
-  if (const std::string why = refusal(); !why.empty()) GTEST_SKIP() << why;
+  SKIP_WITHOUT_CARD();
   Big big(".output mse f32[]\n.output entropy f32[]\n",
           kPattern +
               "  CAST h, x, dtype=f16\n  MUL a, h, 0.0625\n  FILL b, value=0, shape=[{all}], dtype=f16\n"
@@ -306,7 +294,7 @@ TEST(GpuBig, Losses) {
   EXPECT_NEAR(big.values("entropy")[0], std::log(exponentials), 1e-3 * std::log(exponentials));
 }
 TEST(GpuBig, PoolsAndConvolutions) {
-  if (const std::string why = refusal(); !why.empty()) GTEST_SKIP() << why;
+  SKIP_WITHOUT_CARD();
   // Columns count modulo 8, so that what a window sees depends on its column alone.
   const std::string image =
       "  IOTA i, axis=3, shape=[1, 1, 1, {side}], dtype=i32\n  AND k, i, 7\n  CAST h, k, dtype=f16\n"
@@ -334,7 +322,7 @@ TEST(GpuBig, Optimizer) {
 
 /// What the second and third axis of a grid could not hold.
 TEST(GpuBlocks, AMatMulOfManyProducts) {
-  if (const std::string why = refusal(); !why.empty()) GTEST_SKIP() << why;
+  SKIP_WITHOUT_CARD();
   Big big(".output y i32[{many}, 1, 1]\n",
           "  IOTA a, axis=0, shape=[{many}, 1, 2], dtype=i32\n  FILL b, value=3, shape=[{many}, 2, 1], dtype=i32\n"
           "  MATMUL y, a, b\n");
@@ -343,7 +331,7 @@ TEST(GpuBlocks, AMatMulOfManyProducts) {
   for (size_t i = 0; i < y.size(); ++i) ASSERT_EQ(y[i], static_cast<double>(6 * i));
 }
 TEST(GpuBlocks, LongColumns) {
-  if (const std::string why = refusal(); !why.empty()) GTEST_SKIP() << why;
+  SKIP_WITHOUT_CARD();
   // More chunks of a column than shared memory once held.
   Big big(".output y f32[70000, 2]\n", "  FILL x, value=2, shape=[70000, 2], dtype=f32\n  SOFTMAX y, x, axis=0\n");
   big.run();
@@ -351,7 +339,7 @@ TEST(GpuBlocks, LongColumns) {
 }
 
 TEST(GpuBlocks, ANormOfManyTensors) {
-  if (const std::string why = refusal(); !why.empty()) GTEST_SKIP() << why;
+  SKIP_WITHOUT_CARD();
   std::string body, names;
   for (int i = 0; i < 300; ++i) {
     const std::string name = "g" + std::to_string(i);

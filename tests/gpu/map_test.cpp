@@ -7,18 +7,13 @@
 #include "../map_bodies.h"
 #include "assembler/assembler.h"
 #include "embed/backends.h"
+#include "tests/gpu/card.h"
 #include "vm/compare.h"
 #include "vm/error.h"
 #include "vm/machine.h"
 
 namespace tape::test {
 namespace {
-
-std::string missing_card() {
-  for (const DeviceReport& device : list_devices())
-    if (device.backend == "cuda" && !device.usable) return device.reason;
-  return {};
-}
 
 VerifiedModule verified(const std::string& text) {
   Diagnostics diagnostics;
@@ -94,9 +89,7 @@ std::vector<Shapes> all_shapes() {
 
 class MapOnTheCard : public testing::TestWithParam<DType> {
  protected:
-  void SetUp() override {
-    if (const std::string reason = missing_card(); !reason.empty()) GTEST_SKIP() << reason;
-  }
+  void SetUp() override { SKIP_WITHOUT_CARD(); }
 };
 
 Case map_case(Random& random, DType dtype, const Shapes& at, const std::string& lines) {

@@ -9,6 +9,7 @@
 
 #include "assembler/assembler.h"
 #include "embed/backends.h"
+#include "tests/gpu/card.h"
 #include "vm/compare.h"
 #include "vm/error.h"
 #include "vm/machine.h"
@@ -16,20 +17,6 @@
 
 namespace tape {
 namespace {
-
-bool card_missing() {
-  for (const DeviceReport& device : list_devices())
-    if (device.backend == "cuda") return !device.usable;
-  return true;
-}
-/// Where every thread of a kernel is a fiber, some sizes take too long.
-bool card_is_emulated() {
-  for (const DeviceReport& device : list_devices())
-    if (device.backend == "cuda") return device.description.find("emulated") != std::string::npos;
-  return false;
-}
-#define SKIP_WITHOUT_CARD() \
-  if (card_missing()) GTEST_SKIP() << "no card"
 
 VerifiedModule module_of(const std::string& text) {
   Diagnostics diagnostics;
@@ -346,7 +333,7 @@ TEST(MatMul, OwnKernelsAgreeWithTheProcessorToTheBit) {
   for (const DType dtype : {kF64, kF32, kF16, kBF16, DType::I64, DType::I32, DType::I8})
     for (const Size& s : sizes)
       for (const int transposed : {0, 1, 2, 3}) {
-        if (card_is_emulated() && turn++ % 5 != 0) continue;
+        if (test::is_emulated() && turn++ % 5 != 0) continue;
         Case c{"own", dtype, {s.m, s.k}, {s.k, s.n}, "", dtype, false, dtype};
         if ((transposed & 1) != 0) c.a = {s.k, s.m};
         if ((transposed & 2) != 0) c.b = {s.n, s.k};

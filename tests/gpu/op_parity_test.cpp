@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "embed/backends.h"
+#include "tests/gpu/card.h"
 
 namespace tape {
 namespace {
@@ -36,11 +37,8 @@ std::vector<std::string> words_of(const std::string& text) {
 }
 
 TEST(GpuParity, EveryRowAndDtype) {
-  bool emulated = false;
-  for (const DeviceReport& device : list_devices()) {
-    if (device.backend == "cuda" && !device.usable) GTEST_SKIP() << device.reason;
-    if (device.backend == "cuda") emulated = device.description.find("emulated") != std::string::npos;
-  }
+  SKIP_WITHOUT_CARD();
+  const bool emulated = test::is_emulated();
   ParityOptions options;
   options.subject = [] { return open_backend("cuda"); };
   const std::string set = variable("TAPE_PARITY");

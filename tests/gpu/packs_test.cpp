@@ -8,18 +8,13 @@
 
 #include "assembler/assembler.h"
 #include "embed/backends.h"
+#include "tests/gpu/card.h"
 #include "vm/compare.h"
 #include "vm/error.h"
 #include "vm/machine.h"
 
 namespace tape {
 namespace {
-
-bool has_card() {
-  for (const DeviceReport& device : list_devices())
-    if (device.backend == "cuda") return device.usable;
-  return false;
-}
 
 /// Plays `main` on both and compares outputs y and, where there is one, z.
 void compare(const std::string& declarations, const std::string& body) {
@@ -52,9 +47,7 @@ Source source(const std::string& name, const std::string& dtype, const std::stri
 
 class Packs : public testing::Test {
  protected:
-  void SetUp() override {
-    if (!has_card()) GTEST_SKIP() << "no card";
-  }
+  void SetUp() override { SKIP_WITHOUT_CARD(); }
 };
 
 TEST_F(Packs, HeldRows) {

@@ -10,6 +10,7 @@
 
 #include "assembler/assembler.h"
 #include "embed/backends.h"
+#include "tests/gpu/card.h"
 #include "vm/command_buffer.h"
 #include "vm/compare.h"
 #include "vm/error.h"
@@ -124,8 +125,7 @@ void compare_file(const std::filesystem::path& path, Totals& totals) {
 }
 
 TEST(Gpu, EveryGoldenTapeAgreesWithTheCpuToTheBit) {
-  for (const DeviceReport& device : list_devices())
-    if (device.backend == "cuda" && !device.usable) GTEST_SKIP() << device.reason;
+  SKIP_WITHOUT_CARD();
   Totals totals;
   std::vector<std::filesystem::path> files;
   for (const auto& entry : std::filesystem::directory_iterator("tests/golden"))

@@ -4,24 +4,12 @@
 #include <cstdlib>
 #include <filesystem>
 
+#include "tests/gpu/card.h"
 #include "tests/machine/fixture.h"
 #include "vm/compare.h"
 #include "vm/io/files.h"
 
 namespace tape::test {
-
-inline std::string no_card() {
-  for (const DeviceReport& device : list_devices())
-    if (device.backend == "cuda" && !device.usable) return device.reason;
-  return {};
-}
-inline bool is_emulated() {
-  for (const DeviceReport& device : list_devices())
-    if (device.backend == "cuda" && device.description.starts_with("emulated")) return true;
-  return false;
-}
-#define SKIP_WITHOUT_CARD() \
-  if (const std::string reason = ::tape::test::no_card(); !reason.empty()) GTEST_SKIP() << reason
 
 /// The sources: where they were built, or here on a machine that was given the build.
 inline std::string source_dir() {

@@ -8,6 +8,7 @@
 
 #include "assembler/assembler.h"
 #include "embed/backends.h"
+#include "tests/gpu/card.h"
 #include "vm/machine.h"
 
 namespace tape {
@@ -15,10 +16,7 @@ namespace {
 
 class GpuOrder : public ::testing::Test {
  protected:
-  void SetUp() override {
-    for (const DeviceReport& device : list_devices())
-      if (device.backend == "cuda" && !device.usable) GTEST_SKIP() << device.reason;
-  }
+  void SetUp() override { SKIP_WITHOUT_CARD(); }
 };
 
 /// Values of few kinds, so that there are ties: integers small or extreme, floats with the special ones among them.
