@@ -481,7 +481,10 @@ class Run {
       const std::string text = element_text(value.bytes, value.dtype, 0);
       line += fmt::format("  {} {}", logged.name, text);
       if (arguments_.json)
-        log_.push_back({{"run", run}, {"name", logged.name}, {"value", array_json(value)["values"][0]}});
+        log_.push_back({{"run", run},
+                        {"name", logged.name},
+                        {"value", array_json(value)["values"][0]},
+                        {"seconds", progress.seconds()}});
     }
     if (line.empty()) return;
     progress.note(line.substr(2));

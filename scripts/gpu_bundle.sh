@@ -18,5 +18,5 @@ ldd "$build/tape" "$build"/libtapedeck_cuda1?.so | awk '$3 ~ /^\// {print $3}' |
 cp -r tests/golden "$out/tests"
 cp -r samples "$out"
 cp scripts/gpu_check.sh "$out/scripts"
-cp bench/card_peers.py "$out/bench"
+cp bench/card_*.py bench/*.tape "$out/bench"
 du -sh "$out"

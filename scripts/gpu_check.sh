@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # What the card can show of a build, as a short table: golden tapes against their oracles, the tests of tests/gpu (every
 # row and dtype against the CPU, samples, faults, big sizes), compute-sanitizer, and the benchmarks beside PyTorch.
-#   scripts/gpu_check.sh BUILD [PART]...     PART: tests, samples, sanitizer, bench (all of them when none is named)
+#   scripts/gpu_check.sh BUILD [PART]...     PART: tests, samples, sanitizer, bench, steps (all of them when none is named)
 # BUILD is a folder with tape, libtapedeck_cuda13.so and, if there, tests/test_gpu and bench/bench_cuda. Logs and
 # card.json go to $OUT, or to BUILD/gpu. Ends with `N passed, M failed`.
 set -uo pipefail
 build=$(cd "${1:?usage: scripts/gpu_check.sh BUILD [PART]...}" && pwd)
 shift
-parts=" ${*:-tests samples sanitizer bench} "
+parts=" ${*:-tests samples sanitizer bench steps} "
 cd "$(dirname "$0")/.."
 tape=$build/tape
 [ -d "$build/lib" ] && export LD_LIBRARY_PATH=$build/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
@@ -111,6 +111,13 @@ if wants bench && [ -x "$build/bench/bench_cuda" ]; then
   python3 bench/card_peers.py "$build/bench/bench_cuda" "$out/card.json" >"$out/bench.log" 2>&1
   row "benchmarks, each with its result checked" "$(grep -c 'WRONG' "$out/bench.log")" "$(grep -c ' us ' "$out/bench.log") lines"
   cat "$out/bench.log"
+fi
+
+# Whole training steps beside PyTorch and JAX, about a minute and a half.
+if wants steps; then
+  timeout 180 python3 bench/card_steps.py --tape "$tape" --out "$out/steps.json" >"$out/steps.log" 2>&1
+  row "training steps beside their peers" $? "$(grep -c ' us a step' "$out/steps.log") players"
+  cat "$out/steps.log"
 fi
 echo "$passed passed, $failed failed"
 [ "$failed" = 0 ]

@@ -196,6 +196,8 @@ TEST(Run, JsonHasOutputsAndLog) {
   EXPECT_EQ(json["outputs"]["y"]["values"], nlohmann::json::parse("[0.0, \"-inf\"]"));
   ASSERT_EQ(json["log"].size(), 1u);
   EXPECT_EQ(json["log"][0]["run"], 2);
+  EXPECT_GT(json["log"][0]["seconds"], 0);
+  EXPECT_LE(json["log"][0]["seconds"], json["seconds"]);
 }
 
 TEST(Run, AFaultWritesNoFileAndHasItsCode) {
