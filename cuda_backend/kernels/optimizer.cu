@@ -1,4 +1,6 @@
-// One element of a parameter a thread, by the rules of opcodes/device/optimizer.h. lr and step are read on the device.
+// Lists of tensors, a chunk of one a block. Parameters go by the rules of opcodes/device/optimizer.h. lr and step are
+// read on the device.
+#include "cuda_backend/kernels/canonical.cuh"
 #include "cuda_backend/kernels/optimizer.h"
 #include "cuda_backend/kernels/types.cuh"
 #include "opcodes/device/optimizer.h"
@@ -69,61 +71,137 @@ __device__ __forceinline__ void with_rule(const OptimizerArgs& args, const Body&
   }
 }
 
+/// The tensor of this block, the last one that begins at or before it.
+__device__ __forceinline__ uint32_t tensor_of_block(const Listed& of) {
+  uint32_t t = 0;
+#pragma unroll
+  for (uint32_t step = 32; step != 0; step /= 2)
+    if (t + step < of.tensors && of.first_block[t + step] <= blockIdx.x) t += step;
+  return t;
+}
+
+/// Calls body(i) for the elements of this block's chunk of tensor t.
+template <class Body>
+__device__ __forceinline__ void for_chunk(const Listed& of, uint32_t t, const Body& body) {
+  const uint64_t begin = uint64_t{blockIdx.x - of.first_block[t]} * of.chunk;
+  const uint64_t end = begin + of.chunk < of.elements[t] ? begin + of.chunk : of.elements[t];
+#pragma unroll 4
+  for (uint64_t i = begin + threadIdx.x; i < end; i += blockDim.x) body(i);
+}
+
 template <Opcode kOp, class P>
-__global__ void optimizer(const __grid_constant__ OptimizerArgs args) {
+__global__ void __launch_bounds__(256) optimizer(const __grid_constant__ OptimizerArgs args) {
   TAPE_KERNEL_BEGIN(args);
   using C = ComputeType<P>;
+  const uint32_t t = tensor_of_block(args.of);
+  const OptimizerArgs::Tensor& tensor = args.tensor[t];
   with_rule<kOp, C>(args, [&](const auto& update) {
-    P* const param = static_cast<P*>(args.param);
-    C* const master = static_cast<C*>(args.master);
-    for (uint64_t i = first_element(); i < args.elements; i += element_step()) {
+    P* const param = static_cast<P*>(tensor.param);
+    C* const master = static_cast<C*>(tensor.master);
+    void* const low = tensor.low;
+    const void* const grads = tensor.grad;
+    C* const state[3] = {static_cast<C*>(tensor.state[0]), static_cast<C*>(tensor.state[1]),
+                         static_cast<C*>(tensor.state[2])};
+    for_chunk(args.of, t, [&](uint64_t i) {
       C own[3] = {};
 #pragma unroll
       for (int k = 0; k < 3; ++k)
-        if (args.state[k] != nullptr) own[k] = static_cast<const C*>(args.state[k])[i];
-      const C grad = load_wide<P>(args.grad, static_cast<int64_t>(i), args.wide_grad != 0);
+        if (state[k] != nullptr) own[k] = state[k][i];
+      const C grad = load_wide<P>(grads, static_cast<int64_t>(i), args.wide_grad != 0);
       const C value = update(master != nullptr ? master[i] : static_cast<C>(param[i]), grad, own);
 #pragma unroll
       for (int k = 0; k < 3; ++k)
-        if (args.state[k] != nullptr) static_cast<C*>(args.state[k])[i] = own[k];
+        if (state[k] != nullptr) state[k][i] = own[k];
       if (master != nullptr) master[i] = value;
       const P rounded = static_cast<P>(value);
       param[i] = rounded;
-      if (args.low != nullptr) store_low(args.low, args.low_dtype, i, rounded);
-    }
+      if (low != nullptr) store_low(low, args.low_dtype, i, rounded);
+    });
   });
 }
 
 template <class T>
-__global__ void clip_value(const __grid_constant__ ClipArgs args) {
+__global__ void __launch_bounds__(256) clip_value(const __grid_constant__ ClipArgs args) {
   TAPE_KERNEL_BEGIN(args);
-  T* const x = static_cast<T*>(args.x);
+  const uint32_t t = tensor_of_block(args.of);
+  T* const x = static_cast<T*>(args.x[t]);
   const auto limit = static_cast<ComputeType<T>>(args.limit);
-  for (uint64_t i = first_element(); i < args.elements; i += element_step())
-    x[i] = static_cast<T>(device::Clip::apply(load(x[i]), -limit, limit));
+  for_chunk(args.of, t, [&](uint64_t i) { x[i] = static_cast<T>(device::Clip::apply(load(x[i]), -limit, limit)); });
 }
 
 template <class T>
-__global__ void clip_scale(const __grid_constant__ ClipArgs args) {
+__global__ void __launch_bounds__(256) clip_scale(const __grid_constant__ ClipArgs args) {
   TAPE_KERNEL_BEGIN(args);
   using C = ComputeType<T>;
   const double wide = args.wide != 0 ? *static_cast<const double*>(args.scale)
                                      : static_cast<double>(*static_cast<const float*>(args.scale));
   if (wide < 0) return;  // the norm does not exceed the limit
   const C scale = static_cast<C>(wide);
-  T* const x = static_cast<T*>(args.x);
-  for (uint64_t i = first_element(); i < args.elements; i += element_step()) x[i] = static_cast<T>(load(x[i]) * scale);
+  const uint32_t t = tensor_of_block(args.of);
+  T* const x = static_cast<T*>(args.x[t]);
+  for_chunk(args.of, t, [&](uint64_t i) { x[i] = static_cast<T>(load(x[i]) * scale); });
 }
 
-/// The sums by halves, the root, and the scale: -1 where nothing is clipped.
+template <class T>
+struct SquareOf {
+  const T* x;
+  bool packed;
+  using Acc = ComputeType<T>;
+  __device__ __forceinline__ Acc operator()(Acc acc, int64_t i) const {
+    const Acc value = load(x[i]);
+    return fused(value, value, acc);
+  }
+  __device__ __forceinline__ void group(Acc (&acc)[kPackOf<T>], int64_t i) const {
+    const Pack<T, kPackOf<T>> pack = load_pack<T, kPackOf<T>>(x + i);
+#pragma unroll
+    for (int v = 0; v < kPackOf<T>; ++v) {
+      const Acc value = static_cast<Acc>(pack.item[v]);
+      acc[v] = fused(value, value, acc[v]);
+    }
+  }
+};
+
+template <class T>
+__global__ void __launch_bounds__(256) squares(const __grid_constant__ SquaresArgs args) {
+  TAPE_KERNEL_BEGIN(args);
+  static_assert(kLeaf == kBlock);
+  __shared__ uint64_t memory[kSlots];
+  const uint32_t t = tensor_of_block(args.of), leaf = blockIdx.x - args.of.first_block[t];
+  const int64_t begin = int64_t{leaf} * kBlock, left = static_cast<int64_t>(args.of.elements[t]) - begin;
+  const T* const x = static_cast<const T*>(args.tensor[t].x);
+  const BlockTeam<kPackOf<T>> team{memory};
+  const auto sum = team.template leaf<Sum<ComputeType<T>>>(begin, left < kBlock ? left : kBlock,
+                                                           SquareOf<T>{x, aligned_for(x, kPackOf<T>)});
+  if (team.rank() == 0) args.tensor[t].sums[leaf] = static_cast<double>(sum);
+}
+
+/// n values of type A by halves, by a team of threads; the first one has the sum then.
+template <class A, class Barrier>
+__device__ void halve(double* values, int64_t n, unsigned rank, unsigned team, const Barrier& barrier) {
+  while (n > 1) {
+    const int64_t half = (n + 1) / 2;
+    for (int64_t j = rank; j + half < n; j += team)
+      values[j] = static_cast<double>(static_cast<A>(values[j]) + static_cast<A>(values[j + half]));
+    barrier();
+    n = half;
+  }
+}
+
+/// The sums of all tensors, a warp a tensor, and those by halves; the root, and the scale: -1 where nothing is clipped.
 template <class N>
 __device__ void clip_norm_in(const ClipNormArgs& args) {
-  for (int64_t n = args.tensors; n > 1; n = (n + 1) / 2) {
-    const int64_t half = (n + 1) / 2;
-    for (int64_t j = threadIdx.x; j + half < n; j += blockDim.x)
-      args.sums[j] = static_cast<double>(static_cast<N>(args.sums[j]) + static_cast<N>(args.sums[j + half]));
-    __syncthreads();
+  const unsigned lane = threadIdx.x % 32;
+  for (int64_t t = threadIdx.x / 32; t < args.tensors; t += blockDim.x / 32) {
+    const Leaves& own = args.of[t];
+    double* const leaves = args.leaves + own.begin;
+    if (own.wide != 0)
+      halve<double>(leaves, own.count, lane, 32, [] { __syncwarp(); });
+    else
+      halve<float>(leaves, own.count, lane, 32, [] { __syncwarp(); });
+    if (lane == 0) args.sums[t] = own.count == 0 ? 0.0 : leaves[0];
   }
+  __syncthreads();
+  halve<N>(args.sums, args.tensors, threadIdx.x, blockDim.x, [] { __syncthreads(); });
   if (threadIdx.x != 0) return;
   const N norm = args.tensors == 0 ? N{} : static_cast<N>(::sqrt(static_cast<N>(args.sums[0])));
   store_low(args.norm, args.dtype, 0, norm);
@@ -170,6 +248,9 @@ const void* clip_value_kernel(DType dtype) {
 }
 const void* clip_scale_kernel(DType dtype) {
   return dispatch_float(dtype, [](auto type) { return address_of(&clip_scale<typename decltype(type)::type>); });
+}
+const void* squares_kernel(DType dtype) {
+  return dispatch_float(dtype, [](auto type) { return address_of(&squares<typename decltype(type)::type>); });
 }
 const void* clip_norm_kernel() {
   return address_of(&clip_norm);

@@ -1,7 +1,10 @@
-// Optimizers, a launch for each parameter; CLIP_VALUE; CLIP_NORM, whose scale the tensors read from scratch.
+// Optimizers, CLIP_VALUE and CLIP_NORM, whose scale the tensors read from scratch: commands over lists, in launches of
+// up to kListed tensors of one dtype.
 #include "cuda_backend/kernels/optimizer.h"
 
-#include "cuda_backend/lower/reduce.h"
+#include <map>
+
+#include "cuda_backend/launch.h"
 
 namespace tape::cuda {
 namespace {
@@ -26,78 +29,134 @@ std::vector<const char*> attributes_of(Opcode op) {
   }
 }
 
+/// Launches of a kernel over the members of a list: put(args, slot, i) names tensor i in a slot of a launch.
+template <class Args, class Put>
+void list_launches(const void* kernel, Args args, unsigned pointers, std::span<const size_t> members, uint32_t chunk,
+                   std::span<const View> sizes, LaunchList& list, const Put& put) {
+  Args now = args;
+  uint64_t blocks = 0;
+  const auto flush = [&] {
+    if (now.of.tensors == 0) return;
+    LaunchList::Shape shape;
+    shape.x = blocks;
+    list.add(kernel, shape, now, pointers);
+    now = args;
+    blocks = 0;
+  };
+  now.of.chunk = args.of.chunk = chunk;
+  constexpr uint64_t kMaxBlocks = (uint64_t{1} << 31) - 1;
+  for (const size_t i : members) {
+    const auto elements = static_cast<uint64_t>(sizes[i].elements);
+    if (elements == 0) continue;
+    const uint64_t own = (elements + chunk - 1) / chunk;
+    if (now.of.tensors == kListed || blocks + own > kMaxBlocks) flush();
+    now.of.elements[now.of.tensors] = elements;
+    now.of.first_block[now.of.tensors] = static_cast<uint32_t>(blocks);
+    put(now, now.of.tensors, i);
+    ++now.of.tensors;
+    blocks += own;
+  }
+  flush();
+}
+
+/// Elements of a block: several rounds of it where there are many.
+uint32_t chunk_for(std::span<const View> views) {
+  uint64_t elements = 0;
+  for (const View& view : views) elements += static_cast<uint64_t>(view.elements);
+  return static_cast<uint32_t>(std::clamp<uint64_t>(elements / (256 * 132 * 8), 1, 32) * 256);
+}
+
 void update(const Call& call, LaunchList& list) {
   const size_t rest = call.command.ends.size() - 4;  // the operand lr
-  const auto params = call.list(0);
+  const auto params = call.list(0), grads = call.list(1), lows = call.list(rest + 3);
   const auto at = [&](size_t operand, size_t i) -> void* {
     const auto views = call.list(operand);
     return views.empty() ? nullptr : views[i].pointer();
   };
-  for (size_t i = 0; i < params.size(); ++i) {
+  struct Kind {
+    DType param, low;
+    bool wide_grad;
+    auto operator<=>(const Kind&) const = default;
+  };
+  std::map<Kind, std::vector<size_t>> groups;
+  for (size_t i = 0; i < params.size(); ++i)
+    groups[{params[i].dtype, lows.empty() || !lows[i].given() ? DType{} : lows[i].dtype,
+            is_half(params[i].dtype) && grads[i].dtype == DType::F32}]
+        .push_back(i);
+  for (const auto& [kind, members] : groups) {
     OptimizerArgs args{};
-    const View& grad = call.list(1)[i];
-    args.param = params[i].pointer();
-    args.grad = grad.pointer();
-    for (size_t k = 0; k + 2 < rest; ++k) args.state[k] = at(2 + k, i);
-    args.master = at(rest + 2, i);
-    args.low = at(rest + 3, i);
     args.lr = call.operand(rest).pointer();
     args.step = call.operand(rest + 1).pointer<const int64_t>();
-    args.elements = static_cast<uint64_t>(params[i].elements);
     const std::vector<const char*> names = attributes_of(call.opcode());
     for (size_t k = 0; k < names.size(); ++k)
-      args.constant[k] = round_to_compute(call.command.attr_float(names[k]), params[i].dtype);
+      args.constant[k] = round_to_compute(call.command.attr_float(names[k]), kind.param);
     args.lr_dtype = static_cast<uint32_t>(call.operand(rest).dtype);
-    if (args.low != nullptr) args.low_dtype = static_cast<uint32_t>(call.list(rest + 3)[i].dtype);
-    args.wide_grad = is_half(params[i].dtype) && grad.dtype == DType::F32 ? 1 : 0;
+    args.low_dtype = static_cast<uint32_t>(kind.low);
+    args.wide_grad = kind.wide_grad ? 1 : 0;
     args.nesterov = call.opcode() == Opcode::Sgd && call.command.attr_bool("nesterov") ? 1 : 0;
-    if (args.elements != 0)
-      list.add(optimizer_kernel(call.opcode(), params[i].dtype), LaunchList::over(args.elements), args,
-               kOptimizerPointers);
+    list_launches(optimizer_kernel(call.opcode(), kind.param), args, kOptimizerPointers, members, chunk_for(params),
+                  params, list, [&](OptimizerArgs& to, uint32_t slot, size_t i) {
+                    OptimizerArgs::Tensor& tensor = to.tensor[slot];
+                    tensor.param = params[i].pointer();
+                    tensor.grad = grads[i].pointer();
+                    for (size_t k = 0; k + 2 < rest; ++k) tensor.state[k] = at(2 + k, i);
+                    tensor.master = at(rest + 2, i);
+                    tensor.low = at(rest + 3, i);
+                  });
   }
 }
 
-void clip(const View& view, const void* kernel, double limit, const void* scale, bool wide, LaunchList& list) {
-  if (view.elements == 0) return;
-  ClipArgs args{};
-  args.x = view.pointer();
-  args.scale = scale;
-  args.elements = static_cast<uint64_t>(view.elements);
-  args.limit = limit;
-  args.wide = wide ? 1 : 0;
-  list.add(kernel, LaunchList::over(args.elements), args, kClipPointers);
+std::map<DType, std::vector<size_t>> by_dtype(std::span<const View> views) {
+  std::map<DType, std::vector<size_t>> groups;
+  for (size_t i = 0; i < views.size(); ++i) groups[views[i].dtype].push_back(i);
+  return groups;
+}
+
+void clip(std::span<const View> views, const void* (*kernel)(DType), double limit, const void* scale, bool wide,
+          LaunchList& list) {
+  for (const auto& [dtype, members] : by_dtype(views)) {
+    ClipArgs args{};
+    args.scale = scale;
+    args.limit = scale == nullptr ? round_to_compute(limit, dtype) : limit;
+    args.wide = wide ? 1 : 0;
+    list_launches(kernel(dtype), args, kClipPointers, members, chunk_for(views), views, list,
+                  [&](ClipArgs& to, uint32_t slot, size_t i) { to.x[slot] = views[i].pointer(); });
+  }
 }
 
 void clip_norm(const Call& call, LaunchList& list) {
   const auto tensors = call.list(0);
   const View& out = call.operand(1);
   bool wide = out.dtype == DType::F64;
-  for (const View& view : tensors) wide = wide || view.dtype == DType::F64;
-  auto* const sums = list.scratch<double>(tensors.size() * 8);
-  void* const scale = list.scratch(8);
-  ClipNormArgs args{};
-  for (size_t i = 0; i < tensors.size(); ++i) {
-    const View& view = tensors[i];
-    ReduceArgs sum{};
-    sum.dst = sums + i;
-    sum.src = view.pointer();
-    sum.outer = sum.inner = 1;
-    sum.size = view.elements;
-    sum.finish = static_cast<uint32_t>(Finish::Store);
-    sum.dst_dtype = static_cast<uint32_t>(DType::F64);
-    sum.empty = view.elements == 0 ? 1 : 0;
-    reduce_pass(Take::Square, view.dtype, true, sum, list);
+  std::vector<Leaves> leaves;
+  uint64_t count = 0;
+  for (const View& view : tensors) {
+    const auto own = static_cast<uint32_t>((view.elements + kLeaf - 1) / kLeaf);
+    leaves.push_back({count, own, view.dtype == DType::F64 ? 1u : 0u});
+    count += own;
+    wide = wide || view.dtype == DType::F64;
   }
+  auto* const sums = list.scratch<double>(tensors.size() * 8);
+  auto* const leaf_sums = list.scratch<double>(count * 8);
+  void* const scale = list.scratch(8);
+  for (const auto& [dtype, members] : by_dtype(tensors))
+    list_launches(squares_kernel(dtype), SquaresArgs{}, kSquaresPointers, members, kLeaf, tensors, list,
+                  [&](SquaresArgs& to, uint32_t slot, size_t i) {
+                    to.tensor[slot] = {tensors[i].pointer(), leaf_sums + leaves[i].begin};
+                  });
   const double limit = call.command.attr_float("c");
+  ClipNormArgs args{};
   args.norm = out.pointer();
   args.scale = scale;
+  args.leaves = leaf_sums;
   args.sums = sums;
+  args.of = list.constant<Leaves>(std::as_bytes(std::span(leaves)));
   args.tensors = static_cast<int64_t>(tensors.size());
   args.limit = wide ? limit : static_cast<double>(static_cast<float>(limit));
   args.dtype = static_cast<uint32_t>(out.dtype);
   args.wide = wide ? 1 : 0;
   list.add(clip_norm_kernel(), LaunchList::Shape{}, args, kClipNormPointers);
-  for (const View& view : tensors) clip(view, clip_scale_kernel(view.dtype), 0, scale, wide, list);
+  clip(tensors, clip_scale_kernel, 0, scale, wide, list);
 }
 
 }  // namespace
@@ -112,9 +171,7 @@ bool lower_optimizer(const Call& call, LaunchList& list) {
     return true;
   }
   if (call.opcode() != Opcode::ClipValue) return false;
-  for (const View& view : call.operands)
-    clip(view, clip_value_kernel(view.dtype), round_to_compute(call.command.attr_float("c"), view.dtype), nullptr,
-         false, list);
+  clip(call.operands, clip_value_kernel, call.command.attr_float("c"), nullptr, false, list);
   return true;
 }
 
