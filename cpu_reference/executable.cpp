@@ -247,6 +247,15 @@ bool CpuExecutable::again(Loop& loop) {
   return loop.kind != Loop::Kind::While || *loop.scalar.as<bool>();
 }
 
+void CpuExecutable::run(uint64_t times) {
+  for (uint64_t step = 0; step < times; ++step) {
+    play(0, plan_->commands.size());
+    if (!fault_) continue;
+    fault_->step = step;
+    return;
+  }
+}
+
 void CpuExecutable::play(uint64_t first, uint64_t last) {
   fault_.reset();
   const uint64_t first_step = step_at_[first], last_step = step_at_[last];

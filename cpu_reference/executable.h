@@ -21,7 +21,8 @@ class CpuExecutable final : public Executable {
   CpuExecutable(std::shared_ptr<const Plan> plan, const Bindings& bindings, const Capabilities& capabilities,
                 const Chooser* choosers, Context context);
 
-  void run() override { play(0, plan_->commands.size()); }
+  using Executable::run;
+  void run(uint64_t times) override;
   void run(uint64_t first, uint64_t last) override { play(first, last); }
   void bind(TensorId tensor, std::byte* address) override;
   [[nodiscard]] std::optional<FaultRecord> fault() override;

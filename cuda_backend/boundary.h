@@ -7,7 +7,7 @@
 
 extern "C" {
 
-#define TAPE_CUDA_BOUNDARY_VERSION 3u
+#define TAPE_CUDA_BOUNDARY_VERSION 4u
 #define TAPE_CUDA_ENTRY "tape_cuda_plugin_v1"
 
 struct tape_cuda_backend;
@@ -77,6 +77,10 @@ struct tape_cuda_plan {
   uint32_t delivers;  // whether STORE and TRACE have a reader
   tape_cuda_deliver deliver;
   void* user;
+  /// By command, the commands it follows, at its own loop level: before[before_ends[i - 1]] up to before_ends[i]. Null:
+  /// a chain in command order.
+  const uint32_t* before;
+  const uint64_t* before_ends;
 };
 
 enum tape_cuda_fault_kind {
@@ -104,6 +108,7 @@ struct tape_cuda_fault {
   int64_t limit;
   uint64_t a, b;
   double distance, allowed;
+  uint64_t step;  // the pass of the run
 };
 
 struct tape_cuda_card {
@@ -117,6 +122,8 @@ struct tape_cuda_card {
 
 struct tape_cuda_options {
   uint32_t canonical_order;  // MATMUL in canonical order at every size
+  uint32_t mode;             // 0: a graph of nodes, 1: a captured graph, 2: launches into a stream
+  uint32_t branches;         // of a graph. 0: a chain, 1: side by side where it pays, 2: wherever nothing forbids it
 };
 
 struct tape_cuda_plugin {
@@ -133,7 +140,8 @@ struct tape_cuda_plugin {
   uint64_t (*select)(tape_cuda_backend*, const tape_cuda_command* command, tape_cuda_error* error);
   tape_cuda_executable* (*prepare)(tape_cuda_backend*, const tape_cuda_plan* plan, tape_cuda_error* error);
   void (*drop)(tape_cuda_executable*);
-  void (*run)(tape_cuda_executable*, uint64_t first, uint64_t last, const tape_cuda_stream* streams,
+  /// Commands [first, last), `times` passes one after another without looking at the host in between.
+  void (*run)(tape_cuda_executable*, uint64_t first, uint64_t last, uint64_t times, const tape_cuda_stream* streams,
               tape_cuda_error* error);
   void (*bind)(tape_cuda_executable*, uint32_t tensor, void* address, tape_cuda_error* error);
   /// The fault of the last run, taken. kind 0: none.

@@ -290,7 +290,7 @@ void CudaExecutable::read_fault() {
   if (!faultable_ || fault->set == 0) return;
   stopped_ = true;
   host_fault_ = {fault->kind, fault->operand, fault->command,  fault->position, fault->limit,
-                 fault->a,    fault->b,       fault->distance, fault->allowed};
+                 fault->a,    fault->b,       fault->distance, fault->allowed,  fault->reserved - first_tick_};
 }
 
 /// So that a loop ends soon after a fault: what the last look asked for has arrived by now or soon will.
@@ -302,6 +302,7 @@ void CudaExecutable::look_for_fault() {
 }
 
 void CudaExecutable::reset_fault() {
+  ticks_ = 0;
   Fault clear{};
   clear.pending = ~uint64_t{0};
   check(cudaMemcpyAsync(fault_memory_.get(), &clear, sizeof clear, cudaMemcpyHostToDevice, stream_.get()),
@@ -322,7 +323,7 @@ bool CudaExecutable::enter(Loop& loop, uint64_t command) {
           loop.wide ? *reinterpret_cast<int64_t*>(value) : int64_t{*reinterpret_cast<int32_t*>(value)};
       if (count > loop.max) {
         stopped_ = true;
-        host_fault_ = {TAPE_CUDA_COUNT, 0, command, 0, loop.max, static_cast<uint64_t>(count), 0, 0, 0};
+        host_fault_ = {TAPE_CUDA_COUNT, 0, command, 0, loop.max, static_cast<uint64_t>(count), 0, 0, 0, step_};
         return false;
       }
       loop.left = count;
@@ -351,12 +352,17 @@ bool CudaExecutable::deliver(const Step& step) {
   return ring_->poll();
 }
 
-void CudaExecutable::run(uint64_t first, uint64_t last, const tape_cuda_stream* streams) {
+void CudaExecutable::run(uint64_t first, uint64_t last, uint64_t times, const tape_cuda_stream* streams) {
   if (unread_) static_cast<void>(take_fault());  // the run before ended without anybody asking
   host_fault_ = {};
   bind_streams(first, last, streams);
   unread_ = true;
-  if (!play(first, last)) ring_->discard(stream_);
+  first_tick_ = ticks_;
+  for (step_ = 0; step_ < times && !stopped_; ++step_) {
+    if (!play(first, last)) return ring_->discard(stream_);
+    if (step_ + 1 < times) tick();
+  }
+  if (ring_ != nullptr && !ring_->drain(stream_)) ring_->discard(stream_);
 }
 
 void CudaExecutable::bind_streams(uint64_t first, uint64_t last, const tape_cuda_stream* streams) {
@@ -443,7 +449,19 @@ bool CudaExecutable::play(uint64_t first, uint64_t last) {
         break;
     }
   }
-  return ring_ == nullptr || ring_->drain(stream_);
+  return true;
+}
+
+/// Between two passes: the card counts them, so that the fault knows its own.
+void CudaExecutable::tick() {
+  if (!faultable_) return;
+  ++ticks_;
+  auto* const fault = static_cast<Fault*>(fault_memory_.get());
+  TickArgs args{fault, fault};
+  Launch launch;
+  launch.kernel = tick_kernel();
+  launch.block[0] = 32;
+  launch_kernel(launch, &args, stream_.get());
 }
 
 void CudaExecutable::bind(uint32_t tensor, void* address) {

@@ -21,7 +21,7 @@ class CudaExecutable {
  public:
   CudaExecutable(const Stream& stream, const tape_cuda_plan& plan, LowerOptions options);
 
-  void run(uint64_t first, uint64_t last, const tape_cuda_stream* streams);
+  void run(uint64_t first, uint64_t last, uint64_t times, const tape_cuda_stream* streams);
   void bind(uint32_t tensor, void* address);
   [[nodiscard]] tape_cuda_fault take_fault();
 
@@ -72,6 +72,7 @@ class CudaExecutable {
   /// A LOAD; false when a fault has stopped the tape.
   [[nodiscard]] bool load(const Step& step);
   [[nodiscard]] bool play(uint64_t first, uint64_t last);
+  void tick();
 
   const Stream& stream_;
   LaunchList list_;
@@ -91,8 +92,11 @@ class CudaExecutable {
   std::unique_ptr<Ring> ring_;  // where a STORE or TRACE has a reader
   bool faultable_ = false;
   bool stopped_ = false;
-  uint64_t passes_ = 0;  // of loops, over all runs
-  bool unread_ = false;  // a run since the fault was last taken
+  uint64_t passes_ = 0;      // of loops, over all runs
+  uint64_t step_ = 0;        // pass of this run
+  uint32_t ticks_ = 0;       // counted into Fault::reserved since that was cleared
+  uint32_t first_tick_ = 0;  // of this run
+  bool unread_ = false;      // a run since the fault was last taken
   DeviceMemory fault_memory_;
   DeviceMemory constants_;
   std::unique_ptr<MapKernels> maps_;

@@ -146,9 +146,9 @@ void drop(tape_cuda_executable* executable) {
   delete executable;
 }
 
-void run(tape_cuda_executable* executable, uint64_t first, uint64_t last, const tape_cuda_stream* streams,
-         tape_cuda_error* error) {
-  guarded(executable->backend, error, [&] { executable->executable.run(first, last, streams); });
+void run(tape_cuda_executable* executable, uint64_t first, uint64_t last, uint64_t times,
+         const tape_cuda_stream* streams, tape_cuda_error* error) {
+  guarded(executable->backend, error, [&] { executable->executable.run(first, last, times, streams); });
 }
 
 void bind(tape_cuda_executable* executable, uint32_t tensor, void* address, tape_cuda_error* error) {

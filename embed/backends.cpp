@@ -22,7 +22,7 @@ std::unique_ptr<Backend> open_cpu(const BackendOptions& options, bool oracle) {
 
 std::unique_ptr<Backend> open_cuda(const BackendOptions& options) {
   try {
-    return open_cuda_backend(options.canonical_order);
+    return open_cuda_backend(options);
   } catch (const Error& error) {
     throw Error(error.code(), fmt::format("backend cuda: {}", error.what()));
   }

@@ -1,6 +1,7 @@
 // The backend loader: opens a backend by name. cuda_backend is a shared library found at run time.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -9,9 +10,16 @@
 
 namespace tape {
 
+/// How a card plays a tape: from a graph of its launches, from one captured as they are launched, or launch by launch.
+enum class PlayMode : uint8_t { Graph, Capture, Stream };
+/// Commands side by side in a graph: never, where it pays, wherever nothing forbids it.
+enum class Branches : uint8_t { Off, Auto, All };
+
 struct BackendOptions {
-  unsigned threads = 0;          // 0: all processors
-  bool canonical_order = false;  // --order canonical: MATMUL in canonical order instead of BLAS or cuBLASLt
+  unsigned threads = 0;                // 0: all processors
+  bool canonical_order = false;        // --order canonical: MATMUL in canonical order instead of BLAS or cuBLASLt
+  PlayMode mode = PlayMode::Graph;     // of backend cuda
+  Branches branches = Branches::Auto;  // of backend cuda
 };
 
 /// "auto", "cpu", "cpu64" or "cuda". Throws Error(Usage) for an unknown name (with the nearest), Error(Unavailable)

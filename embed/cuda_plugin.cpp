@@ -197,22 +197,9 @@ class CudaExecutable final : public Executable {
   CudaExecutable(const CudaExecutable&) = delete;
   CudaExecutable& operator=(const CudaExecutable&) = delete;
 
-  void run() override { run(0, plan_->commands.size()); }
-
-  void run(uint64_t first, uint64_t last) override {
-    for (size_t i = 0; i < streams_.size(); ++i) {
-      const StreamBinding* const binding = bindings_.streams[i];
-      streams_[i] = {};
-      if (binding == nullptr) continue;
-      columns_[i].assign(binding->columns.begin(), binding->columns.end());
-      streams_[i] = {binding->rows, columns_[i].data(), binding->on_host.data(), binding->version};
-    }
-    tape_cuda_error error{};
-    thrown_ = nullptr;
-    plugin().run(executable_, first, last, streams_.data(), &error);
-    if (thrown_) std::rethrow_exception(std::exchange(thrown_, nullptr));
-    check(error);
-  }
+  using Executable::run;
+  void run(uint64_t times) override { run(0, plan_->commands.size(), times); }
+  void run(uint64_t first, uint64_t last) override { run(first, last, 1); }
 
   void bind(TensorId tensor, std::byte* address) override {
     refuse_overlap(*plan_, bindings_, tensor, address);
@@ -228,10 +215,25 @@ class CudaExecutable final : public Executable {
     plugin().fault(executable_, &record, &error);
     check(error);
     if (record.kind == TAPE_CUDA_NO_FAULT) return std::nullopt;
-    return FaultRecord{record.command, message_of(record)};
+    return FaultRecord{record.command, message_of(record), record.step};
   }
 
  private:
+  void run(uint64_t first, uint64_t last, uint64_t times) {
+    for (size_t i = 0; i < streams_.size(); ++i) {
+      const StreamBinding* const binding = bindings_.streams[i];
+      streams_[i] = {};
+      if (binding == nullptr) continue;
+      columns_[i].assign(binding->columns.begin(), binding->columns.end());
+      streams_[i] = {binding->rows, columns_[i].data(), binding->on_host.data(), binding->version};
+    }
+    tape_cuda_error error{};
+    thrown_ = nullptr;
+    plugin().run(executable_, first, last, times, streams_.data(), &error);
+    if (thrown_) std::rethrow_exception(std::exchange(thrown_, nullptr));
+    check(error);
+  }
+
   static int deliver(void* user, uint64_t index, uint32_t position, const void* bytes, uint64_t size) {
     auto& self = *static_cast<CudaExecutable*>(user);
     try {
@@ -344,8 +346,9 @@ class CudaExecutable final : public Executable {
 
 class CudaBackend final : public Backend {
  public:
-  explicit CudaBackend(bool canonical_order) {
-    const tape_cuda_options options{canonical_order ? 1u : 0u};
+  explicit CudaBackend(const BackendOptions& wanted) {
+    const tape_cuda_options options{wanted.canonical_order ? 1u : 0u, static_cast<uint32_t>(wanted.mode),
+                                    static_cast<uint32_t>(wanted.branches)};
     tape_cuda_card card{};
     tape_cuda_error error{};
     backend_ = {plugin().open(&options, &card, &error), [](tape_cuda_backend* backend) {
@@ -407,8 +410,8 @@ class CudaBackend final : public Backend {
 
 }  // namespace
 
-std::unique_ptr<Backend> open_cuda_backend(bool canonical_order) {
-  return std::make_unique<CudaBackend>(canonical_order);
+std::unique_ptr<Backend> open_cuda_backend(const BackendOptions& options) {
+  return std::make_unique<CudaBackend>(options);
 }
 
 std::string describe_cuda() {

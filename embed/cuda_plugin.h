@@ -4,13 +4,13 @@
 #include <memory>
 #include <string>
 
-#include "vm/backend.h"
+#include "embed/backends.h"
 
 namespace tape {
 
-/// `canonical_order`: MATMUL in canonical order at every size. Throws Error(Unavailable) with the reason when there is
+/// Throws Error(Unavailable) with the reason when there is
 /// no plugin, driver or usable card.
-[[nodiscard]] std::unique_ptr<Backend> open_cuda_backend(bool canonical_order = false);
+[[nodiscard]] std::unique_ptr<Backend> open_cuda_backend(const BackendOptions& options = {});
 /// "NVIDIA H200, compute capability 9.0, driver for CUDA 13.0, 139 of 140 GiB free". Throws as open_cuda_backend.
 [[nodiscard]] std::string describe_cuda();
 /// Bytes free on that card now. Throws as open_cuda_backend.

@@ -76,13 +76,17 @@ struct Bindings {
 struct FaultRecord {
   uint64_t command = 0;  // index into Plan::commands
   std::string message;   // tensor, position, value
+  uint64_t step = 0;     // the pass of run(times)
 };
 
 /// A plan made ready: run() allocates, hashes and looks up nothing.
 class Executable {
  public:
   virtual ~Executable() = default;
-  virtual void run() = 0;
+  void run() { run(1); }
+  /// `times` passes one after another, without looking at the host in between where the backend can; after a fault no
+  /// later command leaves anything behind.
+  virtual void run(uint64_t times) = 0;
   /// Commands [first, last) of the plan, straight through (no loop may be cut).
   virtual void run(uint64_t first, uint64_t last) = 0;
   /// Replaces the address of a persistent tensor. Throws Error(Usage) when its bytes would overlap those of another

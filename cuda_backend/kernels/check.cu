@@ -163,6 +163,11 @@ __global__ void check_cursor(const __grid_constant__ CursorArgs args) {
   find_first(args.fault, args.site, 1, Test{args});
 }
 
+__global__ void tick(const __grid_constant__ TickArgs args) {
+  TAPE_KERNEL_BEGIN(args);
+  if (threadIdx.x == 0) ++args.fault->reserved;  // wraps
+}
+
 }  // namespace
 
 const void* check_index_kernel() {
@@ -188,6 +193,9 @@ const void* check_close_kernel(DType dtype) {
 }
 const void* check_cursor_kernel() {
   return address_of(&check_cursor);
+}
+const void* tick_kernel() {
+  return address_of(&tick);
 }
 
 }  // namespace tape::cuda

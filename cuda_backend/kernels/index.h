@@ -109,6 +109,14 @@ struct CursorArgs {  // the check of a cursor before a LOAD, and its move behind
 };
 inline constexpr unsigned kCursorPointers = 3;
 [[nodiscard]] const void* check_cursor_kernel();
+
+struct TickArgs {
+  const Fault* guard;
+  Fault* fault;
+};
+inline constexpr unsigned kTickPointers = 2;
+/// At the end of a pass: one more of them, unless there is a fault. One block.
+[[nodiscard]] const void* tick_kernel();
 [[nodiscard]] const void* move_cursor_kernel();
 
 }  // namespace tape::cuda
