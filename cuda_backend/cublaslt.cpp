@@ -13,6 +13,7 @@
 
 #ifdef TAPE_CUDA_EMULATION
 #include "cuda_backend/emulation/product.h"
+#include "cuda_backend/emulation/work.h"
 #else
 #include <cublasLt.h>
 #include <dlfcn.h>
@@ -36,8 +37,8 @@ std::vector<std::string> environment_notes() {
 std::optional<uint64_t> library_workspace(const LibraryProduct&) {
   return 256;
 }
-void play_product(const LibraryProduct& product, const LibraryOperands& operands, uint64_t, cudaStream_t) {
-  emulation::product(product, operands);
+void play_product(const LibraryProduct& product, const LibraryOperands& operands, uint64_t, cudaStream_t stream) {
+  cuda::check(::emulation::enqueue(stream, [=] { emulation::product(product, operands); }), "a product");
 }
 std::vector<std::string> library_notes() {
   return environment_notes();

@@ -52,8 +52,11 @@ using Trampoline = void (*)(void* kernel, void* arguments);
 struct Kernel {
   void* kernel;
   Trampoline trampoline;
+  size_t bytes;  // of the struct
 };
-const void* record(void* kernel, Trampoline trampoline);
+const void* record(void* kernel, Trampoline trampoline, size_t bytes);
+/// Threads of the launch that have waited for the nodes before, which all must where an edge is programmatic.
+extern uint64_t waits;
 }  // namespace emulation
 
 inline const dim3& threadIdx = emulation::here.thread;
@@ -75,7 +78,9 @@ inline int __syncthreads_or(int own) {
 }
 inline void __threadfence() {}
 inline void __threadfence_system() {}
-inline void cudaGridDependencySynchronize() {}
+inline void cudaGridDependencySynchronize() {
+  ++emulation::waits;
+}
 inline void cudaTriggerProgrammaticLaunchCompletion() {}
 template <class T>
 T __shfl_sync(unsigned, T value, int lane) {
@@ -147,21 +152,50 @@ inline int64_t __double_as_longlong(double x) {
 enum cudaError_t {
   cudaSuccess,
   cudaErrorMemoryAllocation,
+  cudaErrorInvalidValue,
   cudaErrorNoDevice,
   cudaErrorNotReady,
-  cudaErrorLaunchFailure
+  cudaErrorLaunchFailure,
+  cudaErrorNotSupported,
+  cudaErrorStreamCaptureUnsupported,
+  cudaErrorStreamCaptureInvalidated,
+  cudaErrorStreamCaptureUnjoined
 };
-enum cudaMemcpyKind { cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost };
-using cudaStream_t = void*;
+enum cudaMemcpyKind { cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost, cudaMemcpyDeviceToDevice };
+namespace emulation {
+struct Stream;
+struct Event;
+}  // namespace emulation
+using cudaStream_t = emulation::Stream*;
+using cudaEvent_t = emulation::Event*;
 inline constexpr unsigned cudaStreamNonBlocking = 1;
 struct cudaDeviceProp {
   char name[64] = "emulated on the processor";
   int major = 0, minor = 0, multiProcessorCount = 1;
 };
 struct cudaFuncAttributes {};
+enum cudaLaunchAttributeID {
+  cudaLaunchAttributeIgnore = 0,
+  cudaLaunchAttributeClusterDimension = 4,
+  cudaLaunchAttributeProgrammaticStreamSerialization = 6
+};
+union cudaLaunchAttributeValue {
+  char pad[64];
+  struct {
+    unsigned x, y, z;
+  } clusterDim;  // kernels know their cluster themselves here
+  int programmaticStreamSerializationAllowed;
+};
+struct cudaLaunchAttribute {
+  cudaLaunchAttributeID id;
+  cudaLaunchAttributeValue val;
+};
 struct cudaLaunchConfig_t {
   dim3 gridDim, blockDim;
+  size_t dynamicSmemBytes = 0;
   cudaStream_t stream = nullptr;
+  cudaLaunchAttribute* attrs = nullptr;
+  unsigned numAttrs = 0;
 };
 
 cudaError_t cudaMalloc(void** address, size_t bytes);
@@ -175,35 +209,7 @@ inline cudaError_t cudaMallocHost(void** address, size_t bytes) {
 inline cudaError_t cudaFreeHost(void* address) {
   return cudaFree(address);
 }
-inline cudaError_t cudaStreamCreateWithFlags(cudaStream_t*, unsigned) {
-  return cudaSuccess;
-}
-inline cudaError_t cudaStreamDestroy(cudaStream_t) {
-  return cudaSuccess;
-}
-inline cudaError_t cudaStreamSynchronize(cudaStream_t) {
-  return cudaSuccess;
-}
-inline cudaError_t cudaStreamQuery(cudaStream_t) {
-  return cudaSuccess;
-}
-using cudaEvent_t = void*;
 inline constexpr unsigned cudaEventDisableTiming = 2;
-inline cudaError_t cudaEventCreateWithFlags(cudaEvent_t*, unsigned) {
-  return cudaSuccess;
-}
-inline cudaError_t cudaEventDestroy(cudaEvent_t) {
-  return cudaSuccess;
-}
-inline cudaError_t cudaEventRecord(cudaEvent_t, cudaStream_t) {
-  return cudaSuccess;
-}
-inline cudaError_t cudaEventSynchronize(cudaEvent_t) {
-  return cudaSuccess;
-}
-inline cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned) {
-  return cudaSuccess;
-}
 inline cudaError_t cudaSetDevice(int) {
   return cudaSuccess;
 }
@@ -225,3 +231,5 @@ inline cudaError_t cudaGetLastError() {
 }
 const char* cudaGetErrorString(cudaError_t status);
 const char* cudaGetErrorName(cudaError_t status);
+
+#include "graphs.h"

@@ -11,10 +11,12 @@
 #include <vector>
 
 #include "cuda_backend/emulation/cuda_runtime.h"
+#include "cuda_backend/emulation/work.h"
 
 namespace emulation {
 
 Position here;
+uint64_t waits = 0;
 
 namespace {
 
@@ -145,12 +147,12 @@ std::mutex one_launch;
 
 }  // namespace
 
-const void* record(void* address, Trampoline trampoline) {
+const void* record(void* address, Trampoline trampoline, size_t bytes) {
   static std::mutex mutex;
   static std::map<void*, Kernel> records;
   const std::lock_guard lock(mutex);
   // A library made at run time may come to lie where another lay.
-  return &records.insert_or_assign(address, Kernel{address, trampoline}).first->second;
+  return &records.insert_or_assign(address, Kernel{address, trampoline, bytes}).first->second;
 }
 
 void barrier() {
@@ -217,20 +219,21 @@ int64_t setting(const char* name, int64_t otherwise) {
   return text == nullptr ? otherwise : std::strtoll(text, nullptr, 10);
 }
 
-/// With TAPE_EMULATION_FAILS=N, the Nth launch and everything behind it fail, until the variable is gone.
 std::atomic<int64_t> launches;
-bool broken(int64_t launched) {
+
+}  // namespace
+
+bool emulation::broken(int64_t launched) {
   const int64_t at = setting("TAPE_EMULATION_FAILS", 0);
   if (at == 0) launches = 0;
   return at != 0 && (launches += launched) >= at;
 }
 
-}  // namespace
-
 cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
   const std::lock_guard lock(allocation);
   *free = *total = size_t{1} << 32;
   for (const auto& [address, bytes] : allocated) *free -= bytes;
+  *free -= graph_bytes();
   return cudaSuccess;
 }
 // TAPE_EMULATION_DRIVER: the CUDA version of the driver, 0 for none. TAPE_EMULATION_CARDS: how many.
@@ -243,36 +246,55 @@ cudaError_t cudaGetDeviceCount(int* count) {
   return *count == 0 ? cudaErrorNoDevice : cudaSuccess;
 }
 const char* cudaGetErrorString(cudaError_t status) {
-  return status == cudaErrorNoDevice ? "no CUDA-capable device is detected" : "unspecified launch failure";
+  switch (status) {
+    case cudaErrorNoDevice:
+      return "no CUDA-capable device is detected";
+    case cudaErrorLaunchFailure:
+      return "unspecified launch failure";
+    case cudaErrorInvalidValue:
+      return "invalid argument";
+    case cudaErrorNotSupported:
+      return "operation not supported";
+    case cudaErrorMemoryAllocation:
+      return "out of memory";
+    default:
+      return "operation not permitted while a stream is captured";
+  }
 }
 const char* cudaGetErrorName(cudaError_t status) {
-  return status == cudaErrorNoDevice ? "cudaErrorNoDevice" : "cudaErrorLaunchFailure";
+  switch (status) {
+    case cudaErrorNoDevice:
+      return "cudaErrorNoDevice";
+    case cudaErrorLaunchFailure:
+      return "cudaErrorLaunchFailure";
+    case cudaErrorInvalidValue:
+      return "cudaErrorInvalidValue";
+    case cudaErrorNotSupported:
+      return "cudaErrorNotSupported";
+    case cudaErrorMemoryAllocation:
+      return "cudaErrorMemoryAllocation";
+    default:
+      return "cudaErrorStreamCapture";
+  }
 }
 
-cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind, cudaStream_t) {
-  if (broken(0)) return cudaErrorLaunchFailure;
-  std::memcpy(to, from, bytes);
-  return cudaSuccess;
-}
-cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t) {
-  std::memset(to, value, bytes);
-  return cudaSuccess;
-}
-
-cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void* kernel_address, void** kernel_arguments) {
-  if (broken(1)) return cudaErrorLaunchFailure;
+void emulation::play(const Launch& launch) {
   const std::lock_guard lock(one_launch);
-  kernel = static_cast<const Kernel*>(kernel_address);
-  arguments = kernel_arguments[0];
-  here.block_size = config->blockDim;
-  here.grid_size = config->gridDim;
-  count = size_t{config->blockDim.x} * config->blockDim.y;
+  kernel = launch.kernel;
+  arguments = launch.arguments;
+  here.block_size = launch.block;
+  here.grid_size = launch.grid;
+  count = size_t{launch.block.x} * launch.block.y;
+  waits = 0;
   if (fibers.size() < count) fibers.resize(count);
-  for (unsigned z = 0; z < config->gridDim.z; ++z)
-    for (unsigned y = 0; y < config->gridDim.y; ++y)
-      for (unsigned x = 0; x < config->gridDim.x; ++x) {
+  for (unsigned z = 0; z < launch.grid.z; ++z)
+    for (unsigned y = 0; y < launch.grid.y; ++y)
+      for (unsigned x = 0; x < launch.grid.x; ++x) {
         here.block = dim3(x, y, z);
         play_block();
       }
-  return cudaSuccess;
+  if (launch.programmatic && waits != uint64_t{count} * launch.grid.x * launch.grid.y * launch.grid.z) {
+    std::fputs("emulation: a kernel behind a programmatic edge does not wait in every thread\n", stderr);
+    std::abort();
+  }
 }

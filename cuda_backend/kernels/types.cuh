@@ -219,9 +219,10 @@ const void* address_of(KernelOf<Args> kernel) {
 #else  // the emulation keeps one record a kernel
 template <class Args>
 const void* address_of(KernelOf<Args> kernel) {
-  return emulation::record(reinterpret_cast<void*>(kernel), [](void* own, void* arguments) {
-    reinterpret_cast<KernelOf<Args>>(own)(*static_cast<Args*>(arguments));
-  });
+  return emulation::record(
+      reinterpret_cast<void*>(kernel),
+      [](void* own, void* arguments) { reinterpret_cast<KernelOf<Args>>(own)(*static_cast<Args*>(arguments)); },
+      sizeof(Args));
 }
 #endif
 
