@@ -91,5 +91,6 @@ def fault():
     g.write()
 
 
-for write in (bernoulli, permutation, categorical, fault):
-    write()
+if __name__ == "__main__":
+    for write in (bernoulli, permutation, categorical, fault):
+        write()
