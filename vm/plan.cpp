@@ -9,7 +9,9 @@
 #include <set>
 #include <utility>
 
+#include "opcodes/faults.h"
 #include "vm/error.h"
+#include "vm/hazards.h"
 
 namespace tape {
 namespace {
@@ -134,6 +136,7 @@ class Planner {
     find_lives();
     lay_out();
     check_memory();
+    order();
     return plan_;
   }
 
@@ -203,17 +206,14 @@ class Planner {
     plan_->tensors.assign(module().tensors.size(), {});
     std::vector<Placement>& tensors = plan_->tensors;
     for (uint32_t i = 0; i < count(); ++i) {
-      const auto touch = [&](size_t, TensorId id, Access) {
+      const auto touch = [&](TensorId id, Access) {
         Placement& at = tensors[id];
         if (at.segment == Segment::None) first_access(at, id, i);
         at.last = std::max(at.last, i);
         for (uint32_t loop = loop_around(i); loop != kNone && at.first < loop; loop = enclosing_[loop])
           at.last = std::max(at.last, plan_->matching[loop]);
       };
-      for_each_tensor(command(i), touch);
-      for (size_t operand = 0; operand < command(i).ends.size(); ++operand)
-        if (command(i).op->operands()[operand].kind == OperandKind::Stream)
-          touch(0, module().streams[command(i).operand(operand)[0]].cursor, Access::Update);
+      for_each_touched(i, touch);
     }
     for (const TensorId id : plan_->options.pinned) pin(tensors[id]);
   }
@@ -282,12 +282,53 @@ class Planner {
     plan_->arena_bytes = plan_->unplanned_bytes;
   }
 
+  /// Hazards over bytes: the arena, then every persistent tensor, then one byte each for the fault and for the host.
+  void order() {
+    std::vector<uint64_t> bases(plan_->tensors.size());
+    uint64_t end = plan_->arena_bytes;
+    for (size_t id = 0; id < bases.size(); ++id) {
+      const Placement& at = plan_->tensors[id];
+      bases[id] = at.segment == Segment::Arena ? at.offset : end;
+      if (at.segment == Segment::Persistent) end += at.bytes;
+    }
+    const uint64_t fault = end, host = end + 1;
+    std::vector<DType> dtypes;
+    const auto touches_of = [&](uint32_t i, std::vector<Touch>& touches) {
+      bool outlives = command(i).op->has(kSinkEffect);
+      for_each_touched(i, [&](TensorId id, Access access) {
+        const Placement& at = plan_->tensors[id];
+        const bool writes = access != Access::Read;
+        touches.push_back({bases[id], bases[id] + at.bytes, writes});
+        outlives = outlives || (writes && at.segment == Segment::Persistent);
+      });
+      if (const uint64_t scratch = plan_->selections[i].scratch; scratch != 0)
+        touches.push_back({plan_->scratch[i], plan_->scratch[i] + scratch, true});
+      dtypes.clear();
+      for (const OperandType& type : plan_->types[i]) dtypes.push_back(type.dtype);
+      const bool faults = may_fault(command(i), dtypes);
+      if (faults || outlives) touches.push_back({fault, fault + 1, faults});
+      if (command(i).op->has(kSinkEffect)) touches.push_back({host, host + 1, true});
+    };
+    const Order order(plan_->matching, touches_of);
+    plan_->before = order.before();
+    plan_->before_ends = order.ends();
+  }
+
   void check_memory() const {
     const uint64_t needed = checked_add(plan_->arena_bytes, plan_->persistent_bytes, capabilities_);
     if (needed > capabilities_.memory)
       throw Error(Code::Limit, fmt::format("tape {} needs {} bytes (arena {}, persistent {}); backend {} has {} bytes",
                                            module().tapes[0].name, needed, plan_->arena_bytes, plan_->persistent_bytes,
                                            capabilities_.name, capabilities_.memory));
+  }
+
+  /// The tensors of a command and the cursors it moves.
+  template <class Visit>
+  void for_each_touched(size_t i, Visit&& visit) const {
+    for_each_tensor(command(i), [&](size_t, TensorId id, Access access) { visit(id, access); });
+    for (size_t operand = 0; operand < command(i).ends.size(); ++operand)
+      if (command(i).op->operands()[operand].kind == OperandKind::Stream)
+        visit(module().streams[command(i).id(operand)].cursor, Access::Update);
   }
 
   template <class Visit>

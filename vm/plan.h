@@ -37,8 +37,12 @@ struct Plan {
   std::vector<Placement> tensors;               // by tensor id
   std::vector<Selection> selections;            // per command
   std::vector<uint64_t> scratch;                // arena offset of each command's scratch
-  uint64_t arena_bytes = 0;                     // peak
-  uint64_t unplanned_bytes = 0;                 // sum of all locals, each with bytes of its own
+  /// By command, one after another: the commands that must have ended before it begins (vm/hazards.h), of its own loop
+  /// level and without those it follows through another of them. before_ends: one past the last of each command.
+  std::vector<uint32_t> before;
+  std::vector<uint64_t> before_ends;
+  uint64_t arena_bytes = 0;      // peak
+  uint64_t unplanned_bytes = 0;  // sum of all locals, each with bytes of its own
   uint64_t persistent_bytes = 0;
   uint64_t scratch_bytes = 0;  // largest scratch of a command
   double flops = 0;            // of one run, loops at their constant count, other loops once
