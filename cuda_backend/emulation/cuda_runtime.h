@@ -16,6 +16,7 @@
 #define __host__
 #define __forceinline__ inline
 #define __noinline__
+#define __constant__
 #define __shared__ static
 #define __grid_constant__
 #define __launch_bounds__(...)
@@ -134,6 +135,11 @@ inline float __fmaf_rn(float a, float b, float c) {
 }
 inline double __fma_rn(double a, double b, double c) {
   return __builtin_fma(a, b, c);
+}
+/// Where a b + c has the exponent of c.
+inline double __fma_rd(double a, double b, double c) {
+  const double nearest = __builtin_fma(a, b, c);
+  return __builtin_fma(a, b, c - nearest) < 0 ? std::nextafter(nearest, -INFINITY) : nearest;
 }
 inline uint32_t __umulhi(uint32_t a, uint32_t b) {
   return static_cast<uint32_t>(uint64_t{a} * b >> 32);

@@ -4,32 +4,9 @@
 #pragma once
 
 #include "cuda_backend/kernels/canonical.cuh"
-#include "cuda_backend/kernels/functions.cuh"
 #include "cuda_backend/kernels/rows.h"
 
 namespace tape::cuda {
-
-/// Division of many numbers in [0, 1] by one in [1, 2^60], rounded as the operator does: the quotient by the rounded
-/// reciprocal is within 2 ulps, and each remainder, which is exact, brings it closer until the last step rounds
-/// (Markstein 1990). Numbers whose remainder could underflow take the operator.
-template <class A>
-class DivideBy {
- public:
-  __device__ explicit DivideBy(A divisor) : divisor_(divisor), reciprocal_(A{1} / divisor) {}
-  [[nodiscard]] __device__ __forceinline__ A operator()(A x) const {
-    if constexpr (std::is_same_v<A, float>) {
-      if (x < 0x1p-60f) return x / divisor_;
-      A quotient = x * reciprocal_;
-      quotient = fused(fused(-quotient, divisor_, x), reciprocal_, quotient);
-      return fused(fused(-quotient, divisor_, x), reciprocal_, quotient);
-    } else {
-      return x / divisor_;
-    }
-  }
-
- private:
-  A divisor_, reciprocal_;
-};
 
 template <class T, int kPacks, bool kWarp>
 class HeldRow {
@@ -98,7 +75,16 @@ class HeldRow {
     }
   }
 
-  /// take(acc, j): held value j entering acc. Every thread gets the value.
+  /// f(pack): V held values.
+  template <class F>
+  __device__ __forceinline__ void packs(Values& values, const F& f) const {
+#pragma unroll
+    for (int p = 0; p < kPacks; ++p)
+      if (start(p) < size_) f(reinterpret_cast<Acc(&)[V]>(values[p * V]));
+  }
+
+  /// take(acc, j): held value j entering acc; or take(p, pack), which makes the values that enter in place of pack p.
+  /// Every thread gets the value.
   template <class Rule, class Take>
   [[nodiscard]] __device__ __forceinline__ Acc reduce(const Take& take) const {
     if constexpr (kWarp) {
@@ -140,8 +126,15 @@ class HeldRow {
 #pragma unroll
     for (int p = 0; p < kPacks; ++p) {
       if (p < first || p >= last || start(p) >= size_) continue;
+      if constexpr (std::is_invocable_v<Take, Acc, int>) {
 #pragma unroll
-      for (int v = 0; v < V; ++v) lanes[v] = take(lanes[v], p * V + v);
+        for (int v = 0; v < V; ++v) lanes[v] = take(lanes[v], p * V + v);
+      } else {
+        Acc made[V];
+        take(p, made);
+#pragma unroll
+        for (int v = 0; v < V; ++v) lanes[v] = Rule::combine(lanes[v], made[v]);
+      }
     }
   }
 

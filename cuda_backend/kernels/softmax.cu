@@ -1,4 +1,5 @@
 // SOFTMAX, LOG_SOFTMAX and their gradients along one axis.
+#include "cuda_backend/kernels/exponential.cuh"
 #include "cuda_backend/kernels/held.cuh"
 #include "cuda_backend/kernels/rows.cuh"
 
@@ -62,17 +63,24 @@ __global__ void __launch_bounds__(256) held_softmax(const __grid_constant__ RowA
   for_held_row<T, kPacks, kWarp>(args, [&](const auto& row, int64_t, int64_t base) {
     Acc x[kPacks * kPackOf<T>];
     row.load(static_cast<const T*>(args.src) + base, x);
-    const Acc max = row.template reduce<Maximum<Acc>>([&](Acc acc, int j) { return device::Max::apply(acc, x[j]); });
+    constexpr int V = kPackOf<T>;
+    const Acc max = row.template reduce<Maximum<Acc>>([&](Acc acc, int j) { return larger(acc, x[j]); });
     if constexpr (kLog) {
-      const Acc sum =
-          row.template reduce<Sum<Acc>>([&](Acc acc, int j) { return acc + functions::exp_of(x[j] - max); });
+      const Acc sum = row.template reduce<Sum<Acc>>([&](int p, Acc(&made)[V]) {
+#pragma unroll
+        for (int v = 0; v < V; ++v) made[v] = x[p * V + v] - max;
+        exp_of_negative(made);
+      });
       const Acc log_sum = functions::log_of(sum);
       row.each([&](int j, int64_t) { x[j] = (x[j] - max) - log_sum; });
     } else {
-      row.each([&](int j, int64_t) { x[j] = functions::exp_of(x[j] - max); });
+      row.packs(x, [&](Acc(&pack)[V]) {
+#pragma unroll
+        for (int v = 0; v < V; ++v) pack[v] = pack[v] - max;
+        exp_of_negative(pack);
+      });
       const Acc sum = row.template reduce<Sum<Acc>>([&](Acc acc, int j) { return acc + x[j]; });
-      const DivideBy<Acc> divide(sum);
-      row.each([&](int j, int64_t) { x[j] = divide(x[j]); });
+      row.packs(x, DivideBy<Acc>(sum));
     }
     save_row<T>(row, args.dst, base, args.wide != 0, false, x);
   });

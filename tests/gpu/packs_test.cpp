@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <string>
 #include <vector>
 
@@ -69,6 +70,27 @@ TEST_F(Packs, HeldRows) {
       compare(weighted, "  LAYER_NORM_GRAD y, x, g, weight=w\n");
       compare(weighted, "  RMS_NORM_GRAD y, x, g, weight=w\n");
     }
+}
+
+/// Differences from the largest of a row of every size, exponentials and quotients that underflow, infinities, NaN.
+TEST_F(Packs, SoftmaxOfAnyDifference) {
+  for (const char* dtype : {"f32", "bf16", "f16"})
+    for (const char* op : {"SOFTMAX", "LOG_SOFTMAX"})
+      for (const int64_t size : {256, 4096, 8192})
+        for (const int power : {-26, -24, -12, 0, 3, 5, 6, 7, 9}) {
+          const double spread = std::ldexp(1.0, power);
+          const std::string shape = fmt::format("[9,{}]", size);
+          const Source x = source("x", dtype, shape, 0, 1);
+          compare(x.declaration + fmt::format(".output y {}{}\n", dtype, shape),
+                  x.command + fmt::format("  MUL x, x, {}\n  {} y, x, axis=1\n", spread, op));
+        }
+  for (const char* value : {"inf", "-inf", "nan", "-104", "-103.972", "-88", "-69.32"})
+    compare(
+        ".param r f32[2,8192] uniform lo=0 hi=1\n.output y f32[2,8192]\n.local x f32[2,8192]\n.local b "
+        "bool[2,8192]\n.local v f32[]\n",
+        fmt::format(
+            "  FILL v, value={}\n  GT b, r, 0.5\n  MUL x, r, 1e-3\n  WHERE x, b, x, v\n  SOFTMAX y, x, axis=1\n",
+            value));
 }
 
 TEST_F(Packs, Reductions) {
