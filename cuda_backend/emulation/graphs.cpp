@@ -262,6 +262,18 @@ bool every_graph(const Graph& graph, const F& f) {
   return true;
 }
 
+/// Forgets edge `at` of the graph and those inside, counted in the order of nodes.
+void drop_edge(const Graph& graph, int64_t at) {
+  static_cast<void>(every_graph(graph, [&](const Graph& each) {
+    for (const auto& node : each.nodes) {
+      const auto count = static_cast<int64_t>(node->before.size());
+      if (at >= 0 && at < count) node->before.erase(node->before.begin() + at);
+      at -= count;
+    }
+    return true;
+  }));
+}
+
 void start_conditions(const Graph& graph) {
   static_cast<void>(every_graph(graph, [](const Graph& each) {
     for (const auto& condition : each.conditions)
@@ -524,6 +536,8 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph, unsig
   if (!good) return cudaErrorInvalidValue;
   auto made = std::make_unique<Exec>();
   made->graph = copy(*graph, made.get());
+  if (const char* const dropped = std::getenv("TAPE_EMULATION_DROPS"); dropped != nullptr)
+    drop_edge(*made->graph, std::strtoll(dropped, nullptr, 10));
   exec_bytes += kExecBytes + nodes * kNodeBytes;
   *exec = made.release();
   return cudaSuccess;

@@ -2,7 +2,8 @@
 // the nodes in an order that the edges allow and that tries to be wrong where an edge is missing:
 // TAPE_EMULATED_ORDER=first (as added), last (the latest node first, what it needs before it), or a number, the seed of
 // a random order. Without it a graph's first launch is `last`, the others random. TAPE_EMULATION_REFUSES=name,...:
-// these functions answer cudaErrorNotSupported.
+// these functions answer cudaErrorNotSupported. TAPE_EMULATION_DROPS=N: edge N of a graph is forgotten when it is
+// instantiated.
 #pragma once
 
 namespace emulation {
