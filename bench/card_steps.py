@@ -1,4 +1,4 @@
-"""Training steps as `tape run --repeat` plays them on the card, beside PyTorch and JAX, in one run.
+"""Training steps and decoding as `tape run` plays them on the card, beside PyTorch and JAX, in one run.
 
     python bench/card_steps.py --tape build/release/tape --out steps.json
     python bench/card_steps.py --tape build/dev/tape --quick          # on the CPU: is all of it right?
@@ -30,7 +30,29 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 FIRST = 10  # losses that are compared
 
 
-class Mlp:
+class Training:
+    entry, scalar = "train", "loss"
+
+    def wrong(self, first, last, ours):
+        """What is wrong with the losses of a player, or nothing."""
+        if not (math.isfinite(last) and last < 0.8 * first[0]):
+            return f"loss does not fall: {first[0]:.4g}, in the end {last:.4g}"
+        if self.same_batches and ours and any(abs(a - b) > 1e-3 * abs(b) for a, b in zip(first, ours)):
+            return f"not the losses of the tape: {first[:3]}, tape {ours[:3]}"
+        return ""
+
+    def ours_first(self, tape):
+        log = tape.run("--repeat", str(FIRST), "--log", "loss,every=1")["log"]
+        return [entry["value"] for entry in log]
+
+    def ours_windows(self, tape, count, steps):
+        """The first window warms up."""
+        log = tape.run("--repeat", str((count + 1) * steps), "--log", f"loss,every={steps}")["log"]
+        return [((after["seconds"] - before["seconds"]) / steps * 1e6, after["value"])
+                for before, after in zip(log, log[1:])]
+
+
+class Mlp(Training):
     """bench/mlp.tape; batches one after another from a stream of noisy prototypes that lies on the device."""
     tape, optimizer, decay, rows, same_batches = "bench/mlp.tape", "adam", 0.0, 8192, True
 
@@ -64,7 +86,7 @@ class Mlp:
         return jax_cross_entropy(jax, h @ w["w3"] + w["b3"], y)
 
 
-class Addition:
+class Addition(Training):
     """samples/addition.tape: a decoder of three layers on 128 sums of two numbers below 100."""
     tape, optimizer, decay, same_batches = "samples/addition.tape", "adamw", 0.01, False
     layers, heads, batch, options, inputs = 3, 4, 128, [], {}
@@ -130,7 +152,7 @@ class Addition:
         return jax_cross_entropy(jax, logits.reshape(-1, logits.shape[-1]), labels.reshape(-1))
 
 
-class MnistCnn:
+class MnistCnn(Training):
     """samples/mnist_cnn.tape, on noisy prototypes of the shape of its digits."""
     tape, optimizer, decay, same_batches = "samples/mnist_cnn.tape", "adamw", 0.01, False
     batch, options, inputs = 64, [], {"images": "images", "labels": "labels"}
@@ -169,6 +191,55 @@ class MnistCnn:
         return jax_cross_entropy(jax, x @ w["w3"] + w["b3"], data["labels"][at])
 
 
+class Decode:
+    """samples/decode.tape: greedy decoding, a token a step, behind a prompt of one token; 1.1 billion bf16 weights on
+    the card, the tiny shape on the CPU, where the peer has the tape's weights and must write its tokens."""
+    tape, entry, scalar, inputs, optimizer = "samples/decode.tape", "main", "length", {}, None
+
+    def __init__(self, large=True):
+        self.large = large
+        self.vocab, self.width, self.layers, self.heads, self.groups, self.inner, self.cache, self.new = (
+            (32000, 2048, 22, 32, 4, 5632, 1024, 960) if large else (64, 32, 2, 4, 2, 48, 32, 24))
+        self.options = ["--set", f"LARGE={int(large)}", "--set", "END=-1"]  # it never ends by itself
+
+    def data(self):
+        return {}
+
+    def wrong(self, first, last, ours):
+        if not all(0 <= token < self.vocab for token in first):
+            return f"not tokens: {first}"
+        return f"tokens {first}, tape {ours}" if not self.large and ours and first != ours else ""
+
+    def ours_first(self, tape):
+        return tape.run("--out", "written=-")["outputs"]["written"]["values"][:FIRST]
+
+    def ours_windows(self, tape, count, steps):
+        """A window is a text of `length` tokens, its prompt included in the time; the first warms up."""
+        count = min(count, 5)
+        log = tape.run("--repeat", str(count + 1), "--log", "length,every=1")["log"]
+        return [((after["seconds"] - before["seconds"]) / after["value"] * 1e6, after["value"])
+                for before, after in zip(log, log[1:])]
+
+    def weights(self, torch, folder, name):
+        """Those of the tape where they are small."""
+        shapes = {"table": (self.vocab, self.width), "norm": (self.width,), "head": (self.width, self.vocab)}
+        size = self.width // self.heads
+        for i in range(1, self.layers + 1):
+            shapes |= {f"norm1_{i}": (self.width,), f"wqkv{i}": (self.width, (self.heads + 2 * self.groups) * size),
+                       f"wo{i}": (self.width, self.width), f"norm2_{i}": (self.width,),
+                       f"gate_up{i}": (self.width, 2 * self.inner), f"down{i}": (self.inner, self.width)}
+        if self.large:
+            return {key: torch.ones(shape, dtype=torch.bfloat16) if len(shape) == 1 else
+                    torch.randn(shape, dtype=torch.bfloat16) * 0.02 for key, shape in shapes.items()}
+        file = (folder / f"{name}.safetensors").read_bytes()
+        begin = 8 + int.from_bytes(file[:8], "little")
+        header = json.loads(file[8:begin])
+        return {key: torch.frombuffer(bytearray(file[begin + header[key]["data_offsets"][0]:
+                                                     begin + header[key]["data_offsets"][1]]),
+                                      dtype=torch.bfloat16).reshape(shape).to(torch.get_default_device())
+                for key, shape in shapes.items()}
+
+
 def jax_cross_entropy(jax, logits, labels):
     """The mean over the labels that are not negative."""
     real = labels >= 0
@@ -182,7 +253,11 @@ MODELS = {
     "mlp_512": (functools.partial(Mlp, 512), 300),
     "addition": (Addition, 100),
     "mnist_cnn": (MnistCnn, 100),
+    "decode": (Decode, 100),
+    "decode_tiny": (functools.partial(Decode, False), 10),
 }
+QUICK = ["mlp_64", "mlp_512", "addition", "mnist_cnn", "decode_tiny"]
+CARD = ["mlp_64", "mlp_512", "addition", "mnist_cnn", "decode"]
 
 
 def start_weights(folder, model, name):
@@ -272,6 +347,94 @@ class TorchSteps:
         return (time.perf_counter() - start) / steps * 1e6, loss
 
 
+class TorchDecode:
+    """A token a step, on the card a CUDA graph of a step: position and token stay on the device."""
+
+    def __init__(self, model, name, folder, device, compiled):
+        import torch
+        torch.manual_seed(1)
+        torch.set_default_device(device)
+        self.torch, self.model, self.card = torch, model, device == "cuda"
+        self.w = model.weights(torch, folder, name)
+        size = model.width // model.heads
+        caches = (model.groups, model.cache, size)
+        self.keys = [torch.zeros(caches, dtype=torch.bfloat16) for _ in range(model.layers)]
+        self.values = [torch.zeros(caches, dtype=torch.bfloat16) for _ in range(model.layers)]
+        self.frequency = 10000.0**(-torch.arange(0, size, 2, dtype=torch.float32) / size)
+        self.position = torch.zeros(1, dtype=torch.int64)
+        self.token = torch.zeros(1, dtype=torch.int64)
+        self.play = torch.compile(self.step) if compiled else self.step
+        if self.card:
+            self.capture()
+        self.position.zero_()
+        self.token.zero_()
+
+    def norm(self, h, weight):
+        x = h.float()
+        return (x * self.torch.rsqrt((x * x).mean(-1, keepdim=True) + 1e-5) * weight.float()).bfloat16()
+
+    def turned(self, x):
+        angle = self.position.float() * self.frequency
+        c, s = angle.cos(), angle.sin()
+        a, b = x.float().chunk(2, -1)
+        return self.torch.cat([a * c - b * s, b * c + a * s], -1).bfloat16()
+
+    def step(self):
+        torch, model, w = self.torch, self.model, self.w
+        F = torch.nn.functional
+        size = model.width // model.heads
+        seen = (torch.arange(model.cache) <= self.position)[None, None]
+        h = w["table"][self.token]
+        for i in range(1, model.layers + 1):
+            parts = (self.norm(h, w[f"norm1_{i}"]) @ w[f"wqkv{i}"]).view(-1, 1, size)
+            turned = self.turned(parts[:model.heads + model.groups])
+            self.keys[i - 1].index_copy_(1, self.position, turned[model.heads:])
+            self.values[i - 1].index_copy_(1, self.position, parts[model.heads + model.groups:])
+            a = F.scaled_dot_product_attention(turned[None, :model.heads], self.keys[i - 1][None], self.values[i - 1][None],
+                                               attn_mask=seen[None], enable_gqa=True)
+            h = h + a.reshape(1, model.width) @ w[f"wo{i}"]
+            gate, up = (self.norm(h, w[f"norm2_{i}"]) @ w[f"gate_up{i}"]).chunk(2, -1)
+            h = h + (F.silu(gate) * up) @ w[f"down{i}"]
+        logits = (self.norm(h, w["norm"]) @ w["head"]).float()
+        self.token.copy_(logits.argmax(-1))
+        self.position.copy_((self.position + 1) % model.cache)
+
+    def capture(self):
+        torch = self.torch
+        with torch.no_grad():
+            stream = torch.cuda.Stream()
+            stream.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(stream):
+                for _ in range(3):
+                    self.play()
+            torch.cuda.current_stream().wait_stream(stream)
+            self.graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(self.graph):
+                self.play()
+
+    def next(self):
+        if self.card:
+            self.graph.replay()
+        else:
+            with self.torch.no_grad():
+                self.play()
+
+    def first(self):
+        """What follows the token 0, which is the prompt."""
+        tokens = []
+        for _ in range(FIRST):
+            self.next()
+            tokens.append(int(self.token))
+        return tokens
+
+    def window(self, steps):
+        start = time.perf_counter()
+        for _ in range(steps):
+            self.next()
+        token = int(self.token)  # waits
+        return (time.perf_counter() - start) / steps * 1e6, token
+
+
 class JaxSteps:
     """A window of steps: a scan inside one jitted call."""
 
@@ -330,7 +493,9 @@ def work(options):
     name, who = options.worker.split(":")
     model, steps = MODELS[name][0](), options.steps
     folder = pathlib.Path(options.folder)
-    if who == "jax":
+    if isinstance(model, Decode):
+        player = TorchDecode(model, name, folder, options.device, who == "torch_compiled")
+    elif who == "jax":
         player = JaxSteps(model, name, folder, options.device, steps)
     else:
         player = TorchSteps(model, name, folder, options.device, who == "torch_compiled")
@@ -376,7 +541,7 @@ class Tape:
     """Ours, in one mode of play."""
 
     def __init__(self, model, name, folder, options, mode):
-        self.command = [options.tape, "run", str(ROOT / model.tape), "train", "--quiet", "--format", "json", *model.options]
+        self.command = [options.tape, "run", str(ROOT / model.tape), model.entry, "--quiet", "--format", "json", *model.options]
         for column, file in model.inputs.items():
             self.command += ["--in", f"{column}={folder}/{name}.{file}.npy"]
         self.backend = ["--backend", options.backend] + (["--mode", mode] if mode else [])
@@ -388,29 +553,11 @@ class Tape:
             raise RuntimeError((done.stderr.strip().splitlines() or ["failed"])[0][:200])
         return json.loads(done.stdout)
 
-    def first(self):
-        return [entry["value"] for entry in self.run("--repeat", str(FIRST), "--log", "loss,every=1")["log"]]
-
-    def windows(self, count, steps):
-        """The first window warms up."""
-        log = self.run("--repeat", str((count + 1) * steps), "--log", f"loss,every={steps}")["log"]
-        return [((after["seconds"] - before["seconds"]) / steps * 1e6, after["value"])
-                for before, after in zip(log, log[1:])]
-
 
 def summary(values):
     low, _, high = statistics.quantiles(values, n=4)
     median = statistics.median(values)
     return {"us": median, "spread": (high - low) / median, "least": min(values), "all": values}
-
-
-def wrong(model, first, last, ours):
-    """What is wrong with the losses of a player, or nothing."""
-    if not (math.isfinite(last) and last < 0.8 * first[0]):
-        return f"loss does not fall: {first[0]:.4g}, in the end {last:.4g}"
-    if model.same_batches and ours and any(abs(a - b) > 1e-3 * abs(b) for a, b in zip(first, ours)):
-        return f"not the losses of the tape: {first[:3]}, tape {ours[:3]}"
-    return ""
 
 
 def measure(options):
@@ -422,20 +569,21 @@ def measure(options):
         for name, model in models.items():
             for key, value in model.data().items():
                 np.save(folder / f"{name}.{key}.npy", value)
-            Tape(model, name, folder, options, "").run("--repeat", "0", "--save", f"{folder}/{name}.npz",
-                                                       backend=["--backend", "cpu"])
+            save = f"{folder}/{name}.{'npz' if model.optimizer else 'safetensors'}"
+            if not getattr(model, "large", False):
+                Tape(model, name, folder, options, "").run("--repeat", "0", "--save", save, backend=["--backend", "cpu"])
         begin = time.monotonic()
         workers = {(name, who): Worker(name, who, folder, options.device, steps[name])
-                   for who in options.peers for name in models}
+                   for who in options.peers for name, model in models.items() if who != "jax" or model.optimizer}
         players, first, absent = {}, {}, {}
         for name, model in models.items():
             for mode in options.modes:
                 who = f"tape {mode}".strip()
                 tape = Tape(model, name, folder, options, mode)
                 try:
-                    first[name, who] = tape.first()
-                    players[name, who] = functools.partial(tape.windows, steps=steps[name])
-                except RuntimeError as error:
+                    first[name, who] = model.ours_first(tape)
+                    players[name, who] = functools.partial(model.ours_windows, tape, steps=steps[name])
+                except (RuntimeError, subprocess.TimeoutExpired) as error:
                     absent[name, who] = str(error)
         for (name, who), worker in workers.items():
             try:
@@ -460,10 +608,10 @@ def measure(options):
             best = min((statistics.median(values) for who, values in times.items() if who.startswith("tape")), default=0)
             for who, values in times.items():
                 row = {"model": name, "by": who, "steps": steps[name], **summary(values), "first": first[name, who],
-                       "last": last[who], "wrong": wrong(model, first[name, who], last[who], ours)}
+                       "last": last[who], "wrong": model.wrong(first[name, who], last[who], ours)}
                 report.append(row)
                 print(f"{name:10} {who:16} {row['us']:10.1f} us a step  spread {row['spread']:5.1%}  "
-                      f"{row['us'] / best if best else 0:5.2f}x ours  loss {row['first'][0]:.3g} to {row['last']:.3g}"
+                      f"{row['us'] / best if best else 0:5.2f}x ours  {model.scalar} {row['first'][0]:.3g} to {row['last']:.3g}"
                       f"{'  WRONG: ' + row['wrong'] if row['wrong'] else ''}", flush=True)
             for (of, who), why in absent.items():
                 if of == name:
@@ -476,7 +624,7 @@ def measure(options):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tape", default=str(ROOT / "build/release/tape"), help="the program")
-    parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
+    parser.add_argument("--models", nargs="+", choices=MODELS, help="default: all")
     parser.add_argument("--backend", default="cuda", help="of the tapes")
     parser.add_argument("--device", default="cuda", help="of the peers")
     parser.add_argument("--modes", nargs="*", default=["graph", "stream"], help="of the tapes")
@@ -495,6 +643,7 @@ def main():
     if options.quick:
         options.backend = options.device = "cpu"
         options.modes, options.peers, options.windows, options.steps = [""], ["torch", "jax"], 4, 20
+    options.models = options.models or (QUICK if options.quick else CARD)
     options.tape = str(pathlib.Path(options.tape).resolve())
     if "--mode" not in subprocess.run([options.tape, "run", "-h"], capture_output=True, text=True, check=False).stdout:
         options.modes = [""]
