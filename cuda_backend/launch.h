@@ -69,6 +69,12 @@ class LaunchList {
     constants.insert(constants.end(), bytes.begin(), bytes.end());
     return reinterpret_cast<const T*>(make_address(kConstants, at));
   }
+  /// Words of the command that are 0 before its first launch and that its kernels keep from run to run.
+  template <class T>
+  [[nodiscard]] T* zeros(size_t count) {
+    const std::vector<std::byte> bytes(count * sizeof(T));
+    return const_cast<T*>(constant<T>(bytes));
+  }
   [[nodiscard]] Fault* fault() const { return reinterpret_cast<Fault*>(make_address(kFault, 0)); }
 
   /// `pointers`: how many of the first words of args are addresses; the first is the guard, filled in here.

@@ -6,14 +6,15 @@
 
 namespace tape::cuda {
 
-/// Called by every thread of a 1-dimensional grid.
-template <class Test>
+/// Called by every thread of a 1-dimensional grid, or of its first block, which then looks at all elements.
+template <bool kFirstBlock = false, class Test>
 __device__ void find_first(Fault* fault, const Site& site, uint64_t n, const Test& test) {
   if (fault->set != 0) return;  // set only by the last block of a check, which none of its blocks can see
   __shared__ unsigned long long lowest;
   if (threadIdx.x == 0) lowest = ~0ull;
   __syncthreads();
-  for (uint64_t i = first_element(); i < n; i += element_step())
+  const uint64_t step = kFirstBlock ? blockDim.x : element_step();
+  for (uint64_t i = first_element(); i < n; i += step)
     if (test.bad(static_cast<int64_t>(i))) {
       atomicMin(&lowest, static_cast<unsigned long long>(i));
       break;
@@ -23,7 +24,7 @@ __device__ void find_first(Fault* fault, const Site& site, uint64_t n, const Tes
   auto* const pending = reinterpret_cast<unsigned long long*>(&fault->pending);
   if (lowest != ~0ull) atomicMin(pending, lowest);
   __threadfence();
-  if (atomicAdd(&fault->arrived, 1u) != gridDim.x - 1) return;
+  if (atomicAdd(&fault->arrived, 1u) != (kFirstBlock ? 1 : gridDim.x) - 1) return;
   __threadfence();
   const unsigned long long position = atomicMin(pending, ~0ull);
   fault->arrived = 0;

@@ -8,30 +8,42 @@ namespace {
 
 enum Reduction : uint32_t { kMean = 0, kSum = 1, kNone = 2 };
 
-__global__ void __launch_bounds__(256) labels(const __grid_constant__ LabelArgs args) {
-  cudaGridDependencySynchronize();
-  cudaTriggerProgrammaticLaunchCompletion();
-  struct Test {
-    const LabelArgs& args;
-    __device__ bool bad(int64_t i) const {
-      const int64_t label = load_index(args.labels, i, args.wide != 0);
-      return label != args.ignore && (label < 0 || label >= args.classes);
-    }
-    __device__ void describe(int64_t i, Fault& fault) const {
-      fault.a = static_cast<uint64_t>(load_index(args.labels, i, args.wide != 0));
-      fault.limit = args.classes;
-    }
-  };
-  int64_t own = 0;
-  for (int64_t i = threadIdx.x; i < args.rows; i += 256)
-    if (load_index(args.labels, i, args.wide != 0) != args.ignore) ++own;
+template <class Args>
+struct LabelTest {
+  const Args& args;
+  bool wide;
+  __device__ int64_t label(int64_t i) const { return load_index(args.labels, i, wide); }
+  __device__ bool bad(int64_t i) const {
+    const int64_t own = label(i);
+    return own != args.ignore && (own < 0 || own >= args.classes);
+  }
+  __device__ void describe(int64_t i, Fault& fault) const {
+    fault.a = static_cast<uint64_t>(label(i));
+    fault.limit = args.classes;
+  }
+};
+
+/// Called by a whole block; every thread has the number of rows that count.
+template <class Test>
+__device__ int64_t count_labels(const Test& test, int64_t rows, int64_t ignore) {
+  unsigned own = 0;
+  for (int64_t i = threadIdx.x; i < rows; i += blockDim.x)
+    if (test.label(i) != ignore) ++own;
   __shared__ unsigned long long total;
   if (threadIdx.x == 0) total = 0;
   __syncthreads();
   if (own != 0) atomicAdd(&total, static_cast<unsigned long long>(own));
   __syncthreads();
-  if (threadIdx.x == 0) *args.counted = static_cast<int64_t>(total);
-  find_first(args.fault, args.site, static_cast<uint64_t>(args.rows), Test{args});
+  return static_cast<int64_t>(total);
+}
+
+__global__ void __launch_bounds__(256) labels(const __grid_constant__ LabelArgs args) {
+  cudaGridDependencySynchronize();
+  cudaTriggerProgrammaticLaunchCompletion();
+  const LabelTest<LabelArgs> test{args, args.wide != 0};
+  const int64_t counted = count_labels(test, args.rows, args.ignore);
+  if (threadIdx.x == 0) *args.counted = counted;
+  find_first(args.fault, args.site, static_cast<uint64_t>(args.rows), test);
 }
 
 /// A label that is a fault reads nothing: the command's result does not count then.
@@ -47,57 +59,110 @@ __device__ __forceinline__ void store_loss(const CrossEntropyArgs& args, int64_t
     store_wide<T>(args.dst, row, loss, args.wide != 0, false);
 }
 
-template <class T, Team kTeam>
-__global__ void __launch_bounds__(256) cross_entropy(const __grid_constant__ CrossEntropyArgs args) {
-  TAPE_KERNEL_BEGIN(args);
+/// The loss of one row, by its team.
+template <class T, class TeamType>
+__device__ __forceinline__ void row_loss(const CrossEntropyArgs& args, const TeamType& team, int64_t row,
+                                         int64_t base) {
   using Acc = Accumulator<T>;
-  for_row<kTeam, T>(args.rows, args.classes, 1, [&](const auto& team, int64_t row, int64_t base, bool) {
-    const T* const x = static_cast<const T*>(args.logits) + base;
-    const auto at = [=](int64_t i) { return load(x[i]); };
-    const int64_t label = load_index(args.labels, row, args.wide_index != 0);
-    const Statistics<Acc> s = softmax_statistics<Acc>(team, args.classes, at);
-    const Acc log_sum = functions::log_of(s.sum);
-    const auto smoothing = static_cast<Acc>(args.smoothing);
-    Acc loss{};
-    if (usable(args, label)) {
-      loss = log_sum - (at(label) - s.max);
-      if (smoothing != 0) {
-        const Acc max = s.max;
-        const Acc all = team.template reduce<Sum<Acc>>(
-            args.classes, [&](Acc acc, int64_t i) { return acc + (log_sum - (at(i) - max)); });
-        loss = (Acc{1} - smoothing) * loss + smoothing / static_cast<Acc>(args.classes) * all;
-      }
+  const T* const x = static_cast<const T*>(args.logits) + base;
+  const auto at = [=](int64_t i) { return load(x[i]); };
+  const int64_t label = load_index(args.labels, row, args.wide_index != 0);
+  const Statistics<Acc> s = softmax_statistics<Acc>(team, args.classes, at);
+  const Acc log_sum = functions::log_of(s.sum);
+  const auto smoothing = static_cast<Acc>(args.smoothing);
+  Acc loss{};
+  if (usable(args, label)) {
+    loss = log_sum - (at(label) - s.max);
+    if (smoothing != 0) {
+      const Acc max = s.max;
+      const Acc all = team.template reduce<Sum<Acc>>(
+          args.classes, [&](Acc acc, int64_t i) { return acc + (log_sum - (at(i) - max)); });
+      loss = (Acc{1} - smoothing) * loss + smoothing / static_cast<Acc>(args.classes) * all;
     }
-    if (team.rank() != 0) return;
-    if (args.lse != nullptr) static_cast<Acc*>(args.lse)[row] = device::is_finite(s.max) ? s.max + log_sum : s.max;
-    store_loss<T>(args, row, loss);
+  }
+  if (team.rank() != 0) return;
+  if (args.lse != nullptr) static_cast<Acc*>(args.lse)[row] = device::is_finite(s.max) ? s.max + log_sum : s.max;
+  store_loss<T>(args, row, loss);
+}
+
+template <class T, class TeamType>
+__device__ __forceinline__ void row_gradient(const CrossEntropyArgs& args, const TeamType& team, int64_t row,
+                                             int64_t base, int64_t counted) {
+  using Acc = Accumulator<T>;
+  const T* const x = static_cast<const T*>(args.logits) + base;
+  T* const dst = static_cast<T*>(args.dst) + base;
+  const auto at = [=](int64_t i) { return load(x[i]); };
+  const int64_t label = load_index(args.labels, row, args.wide_index != 0);
+  if (!usable(args, label)) {
+    for_elements(team, args.classes, true, [&](int64_t j) { store(dst[j], Acc{}, args.accumulate != 0); });
+    return;
+  }
+  Acc scale = load_wide<T>(args.g, args.reduction == kNone ? row : 0, args.wide != 0);
+  if (args.reduction == kMean) scale /= static_cast<Acc>(counted);
+  const auto smoothing = static_cast<Acc>(args.smoothing);
+  const Acc off = smoothing / static_cast<Acc>(args.classes);
+  const Acc on = (Acc{1} - smoothing) + off;
+  const Statistics<Acc> s = softmax_statistics<Acc>(team, args.classes, at);
+  for_elements(team, args.classes, true, [&](int64_t j) {
+    const Acc softmax = functions::exp_of(at(j) - s.max) / s.sum;
+    store(dst[j], (softmax - (j == label ? on : off)) * scale, args.accumulate != 0);
   });
 }
 
-template <class T, Team kTeam>
-__global__ void __launch_bounds__(256) cross_entropy_grad(const __grid_constant__ CrossEntropyArgs args) {
+template <bool kGradient, class T, Team kTeam>
+__global__ void __launch_bounds__(256) cross_entropy(const __grid_constant__ CrossEntropyArgs args) {
   TAPE_KERNEL_BEGIN(args);
-  using Acc = Accumulator<T>;
+  const int64_t counted = kGradient ? *args.counted : 0;
   for_row<kTeam, T>(args.rows, args.classes, 1, [&](const auto& team, int64_t row, int64_t base, bool) {
-    const T* const x = static_cast<const T*>(args.logits) + base;
-    T* const dst = static_cast<T*>(args.dst) + base;
-    const auto at = [=](int64_t i) { return load(x[i]); };
-    const int64_t label = load_index(args.labels, row, args.wide_index != 0);
-    if (!usable(args, label)) {
-      for_elements(team, args.classes, true, [&](int64_t j) { store(dst[j], Acc{}, args.accumulate != 0); });
-      return;
-    }
-    Acc scale = load_wide<T>(args.g, args.reduction == kNone ? row : 0, args.wide != 0);
-    if (args.reduction == kMean) scale /= static_cast<Acc>(*args.counted);
-    const auto smoothing = static_cast<Acc>(args.smoothing);
-    const Acc off = smoothing / static_cast<Acc>(args.classes);
-    const Acc on = (Acc{1} - smoothing) + off;
-    const Statistics<Acc> s = softmax_statistics<Acc>(team, args.classes, at);
-    for_elements(team, args.classes, true, [&](int64_t j) {
-      const Acc softmax = functions::exp_of(at(j) - s.max) / s.sum;
-      store(dst[j], (softmax - (j == label ? on : off)) * scale, args.accumulate != 0);
-    });
+    if constexpr (kGradient)
+      row_gradient<T>(args, team, row, base, counted);
+    else
+      row_loss<T>(args, team, row, base);
   });
+}
+
+/// The sum of the losses of all rows in canonical order, by one block.
+template <class T>
+__device__ __forceinline__ void sum_losses(const void* of_rows, int64_t rows, bool mean, int64_t counted, void* dst,
+                                           bool wide) {
+  using Acc = Accumulator<T>;
+  __shared__ uint64_t memory[kBlockTeamWords];
+  const BlockTeam<16 / static_cast<int>(sizeof(T))> team{memory};
+  const Acc* const losses = static_cast<const Acc*>(of_rows);
+  Acc total = team.template reduce<Sum<Acc>>(rows, [=](Acc acc, int64_t i) { return acc + losses[i]; });
+  if (rows == 0) total = Acc{};
+  if (mean) total /= static_cast<Acc>(counted);
+  if (team.rank() == 0) store_wide<T>(dst, 0, total, wide, false);
+}
+
+/// Nothing is written where a label is refused, which every block sees for itself; the last block sums.
+template <bool kGradient, class T, Team kTeam>
+__global__ void __launch_bounds__(256) whole_cross_entropy(const __grid_constant__ CrossEntropyArgs args) {
+  TAPE_KERNEL_BEGIN(args);
+  const LabelTest<CrossEntropyArgs> test{args, args.wide_index != 0};
+  const int64_t counted = count_labels(test, args.rows, args.ignore);
+  int refused = 0;
+  for (int64_t i = threadIdx.x; i < args.rows; i += blockDim.x) refused |= test.bad(i) ? 1 : 0;
+  if (__syncthreads_or(refused) != 0) {
+    if (blockIdx.x == 0) find_first<true>(args.fault, args.site, static_cast<uint64_t>(args.rows), test);
+    return;
+  }
+  for_row<kTeam, T>(args.rows, args.classes, 1, [&](const auto& team, int64_t row, int64_t base, bool) {
+    if constexpr (kGradient)
+      row_gradient<T>(args, team, row, base, counted);
+    else
+      row_loss<T>(args, team, row, base);
+  });
+  if (kGradient || args.losses == nullptr) return;
+  __shared__ bool last;
+  __threadfence();
+  __syncthreads();
+  if (threadIdx.x == 0) last = atomicAdd(args.arrived, 1u) == gridDim.x - 1;
+  __syncthreads();
+  if (!last) return;
+  __threadfence();
+  if (threadIdx.x == 0) *args.arrived = 0;
+  sum_losses<T>(args.losses, args.rows, args.reduction == kMean, counted, args.dst, args.wide != 0);
 }
 
 template <class T>
@@ -129,14 +194,18 @@ __global__ void nll_grad(const __grid_constant__ CrossEntropyArgs args) {
 template <class T>
 __global__ void __launch_bounds__(256) loss_sum(const __grid_constant__ LossSumArgs args) {
   TAPE_KERNEL_BEGIN(args);
-  using Acc = Accumulator<T>;
-  __shared__ uint64_t memory[kBlockTeamWords];
-  const BlockTeam<16 / static_cast<int>(sizeof(T))> team{memory};
-  const Acc* const losses = static_cast<const Acc*>(args.losses);
-  Acc total = team.template reduce<Sum<Acc>>(args.rows, [=](Acc acc, int64_t i) { return acc + losses[i]; });
-  if (args.rows == 0) total = Acc{};
-  if (args.mean != 0) total /= static_cast<Acc>(*args.counted);
-  if (team.rank() == 0) store_wide<T>(args.dst, 0, total, args.wide != 0, false);
+  sum_losses<T>(args.losses, args.rows, args.mean != 0, args.mean != 0 ? *args.counted : 1, args.dst, args.wide != 0);
+}
+
+template <bool kWhole, bool kGradient, class T>
+const void* by_team(Team team) {
+  const bool warp = team == Team::Warp;
+  if constexpr (kWhole)
+    return warp ? address_of(&whole_cross_entropy<kGradient, T, Team::Warp>)
+                : address_of(&whole_cross_entropy<kGradient, T, Team::Block>);
+  else
+    return warp ? address_of(&cross_entropy<kGradient, T, Team::Warp>)
+                : address_of(&cross_entropy<kGradient, T, Team::Block>);
 }
 
 }  // namespace
@@ -147,12 +216,15 @@ const void* label_kernel() {
 const void* cross_entropy_kernel(Opcode op, DType source, Team team) {
   return dispatch_float(source, [&](auto type) -> const void* {
     using T = typename decltype(type)::type;
-    const bool warp = team == Team::Warp;
     if (op == Opcode::NllLoss) return address_of(&nll<T>);
     if (op == Opcode::NllLossGrad) return address_of(&nll_grad<T>);
-    if (op == Opcode::CrossEntropyGrad)
-      return warp ? address_of(&cross_entropy_grad<T, Team::Warp>) : address_of(&cross_entropy_grad<T, Team::Block>);
-    return warp ? address_of(&cross_entropy<T, Team::Warp>) : address_of(&cross_entropy<T, Team::Block>);
+    return op == Opcode::CrossEntropyGrad ? by_team<false, true, T>(team) : by_team<false, false, T>(team);
+  });
+}
+const void* whole_cross_entropy_kernel(Opcode op, DType source, Team team) {
+  return dispatch_float(source, [&](auto type) {
+    using T = typename decltype(type)::type;
+    return op == Opcode::CrossEntropyGrad ? by_team<true, true, T>(team) : by_team<true, false, T>(team);
   });
 }
 const void* loss_sum_kernel(DType source) {

@@ -91,14 +91,20 @@ struct CrossEntropyArgs {
   void* lse;
   void* losses;  // of rows, accumulator type; null with reduction=none
   const int64_t* counted;
+  Fault* fault;       // this and the next two: all in one launch
+  uint32_t* arrived;  // blocks that have their losses, 0 between launches
   int64_t rows, classes, ignore;
   double smoothing;
   uint32_t reduction, wide_index, wide;  // wide: dst or g in f32 beside halves
   uint32_t accumulate;
+  Site site;
 };
-inline constexpr unsigned kCrossEntropyPointers = 8;
+inline constexpr unsigned kCrossEntropyPointers = 10;
 /// Op: CrossEntropy, CrossEntropyGrad, NllLoss (losses only) or NllLossGrad.
 [[nodiscard]] const void* cross_entropy_kernel(Opcode op, DType source, Team team);
+/// CrossEntropy or CrossEntropyGrad with the check of the labels and the sum: every block looks at all labels.
+[[nodiscard]] const void* whole_cross_entropy_kernel(Opcode op, DType source, Team team);
+inline constexpr int64_t kWholeRows = 2'048;
 
 struct LossSumArgs {  // losses of rows to the result
   const Fault* guard;

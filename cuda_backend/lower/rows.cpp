@@ -322,18 +322,7 @@ void cross_entropy(const Call& call, LaunchList& list) {
   args.smoothing = nll ? 0 : round_to_compute(call.command.attr_float("label_smoothing"), source);
   args.accumulate = call.accumulate ? 1 : 0;
 
-  LabelArgs check{};
-  check.fault = list.fault();
-  check.labels = labels.pointer();
-  check.counted = list.scratch<int64_t>(8);
-  check.rows = args.rows;
-  check.classes = args.classes;
-  check.ignore = args.ignore;
-  check.wide = args.wide_index;
-  check.site = {call.index, TAPE_CUDA_LABEL, static_cast<int32_t>(call.command.ends[(no_logits ? 1 : 2) - 1])};
-  list.add(label_kernel(), LaunchList::Shape{}, check, kLabelPointers);
-
-  args.counted = check.counted;
+  args.site = {call.index, TAPE_CUDA_LABEL, static_cast<int32_t>(call.command.ends[(no_logits ? 1 : 2) - 1])};
   args.dst = dst.pointer();
   args.logits = no_logits ? nullptr : logits.pointer();
   args.labels = labels.pointer();
@@ -347,13 +336,29 @@ void cross_entropy(const Call& call, LaunchList& list) {
     if (!nll) args.lse = call.operand(3).pointer();
     if (sums) args.losses = list.scratch(static_cast<uint64_t>(args.rows) * size_of(compute_of(source)));
   }
-  if (args.rows != 0 && (args.classes != 0 || !gradient)) {
-    const Teams teams =
-        nll ? Teams{Team::Warp,
-                    LaunchList::over(static_cast<uint64_t>(no_logits ? args.rows * args.classes : args.rows))}
-            : teams_for(source, args.rows, args.classes, 1);
-    list.add(cross_entropy_kernel(op, source, teams.team), teams.shape, args, kCrossEntropyPointers);
+  const Teams teams =
+      nll ? Teams{Team::Warp, LaunchList::over(static_cast<uint64_t>(no_logits ? args.rows * args.classes : args.rows))}
+          : teams_for(source, args.rows, args.classes, 1);
+  if (!nll && args.rows > 0 && args.rows <= kWholeRows && args.classes != 0) {
+    args.fault = list.fault();
+    if (sums) args.arrived = list.zeros<uint32_t>(1);
+    list.add(whole_cross_entropy_kernel(op, source, teams.team), teams.shape, args, kCrossEntropyPointers);
+    return;
   }
+
+  LabelArgs check{};
+  check.fault = list.fault();
+  check.labels = labels.pointer();
+  check.counted = list.scratch<int64_t>(8);
+  check.rows = args.rows;
+  check.classes = args.classes;
+  check.ignore = args.ignore;
+  check.wide = args.wide_index;
+  check.site = args.site;
+  list.add(label_kernel(), LaunchList::Shape{}, check, kLabelPointers);
+  args.counted = check.counted;
+  if (args.rows != 0 && (args.classes != 0 || !gradient))
+    list.add(cross_entropy_kernel(op, source, teams.team), teams.shape, args, kCrossEntropyPointers);
   if (!sums) return;
   LossSumArgs sum{};
   sum.dst = dst.pointer();
