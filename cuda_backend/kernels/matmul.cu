@@ -7,6 +7,9 @@ const void* matmul_f64(MatMulTiling tiling);
 const void* matmul_f32(MatMulTiling tiling);
 const void* matmul_f16(MatMulTiling tiling);
 const void* matmul_bf16(MatMulTiling tiling);
+const void* matmul_tile_f32(SmallTile tile, bool deep_a, bool deep_b);
+const void* matmul_tile_f16(SmallTile tile, bool deep_a, bool deep_b);
+const void* matmul_tile_bf16(SmallTile tile, bool deep_a, bool deep_b);
 
 namespace {
 
@@ -57,6 +60,18 @@ const void* matmul_kernel(DType source, MatMulTiling tiling) {
         else
           return nullptr;
       });
+  }
+}
+const void* matmul_tile_kernel(DType source, SmallTile tile, bool deep_a, bool deep_b) {
+  switch (source) {
+    case DType::F32:
+      return matmul_tile_f32(tile, deep_a, deep_b);
+    case DType::F16:
+      return matmul_tile_f16(tile, deep_a, deep_b);
+    case DType::BF16:
+      return matmul_tile_bf16(tile, deep_a, deep_b);
+    default:
+      return nullptr;
   }
 }
 const void* matmul_fold_kernel(DType source) {

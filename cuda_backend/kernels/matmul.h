@@ -41,6 +41,18 @@ struct MatMulTile {
   return kTiles[static_cast<int>(tiling)];
 }
 
+/// The kernels for latency of products of f32 and halves, k up to kTileChunks chunks: 16 x 128, 16 x 32, 32 x 32 and
+/// 64 x 64 outputs by 128 threads. The grid: x the blocks of the cluster, y tiles of n, z tiles of m times batch.
+enum class SmallTile : uint8_t { Flat, Least, Small, Large };
+[[nodiscard]] constexpr MatMulTile tile_of(SmallTile tile) {
+  constexpr MatMulTile kTiles[] = {{16, 128, 128}, {16, 32, 128}, {32, 32, 128}, {64, 64, 128}};
+  return kTiles[static_cast<int>(tile)];
+}
+inline constexpr int kTileLevels = 3;  // of the tree within a block
+inline constexpr int64_t kTileChunks = int64_t{kMatMulCluster} << kTileLevels;
+/// Which side of an operand is contiguous: `deep`, k. Null for other types.
+[[nodiscard]] const void* matmul_tile_kernel(DType source, SmallTile tile, bool deep_a, bool deep_b);
+
 // The size table: cuBLASLt plays products of floats with at least this many flops and more than this many rows.
 inline constexpr double kLibraryFlops = 0x1p28;
 inline constexpr int64_t kLibraryRows = 16;

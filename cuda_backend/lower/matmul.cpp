@@ -287,9 +287,52 @@ void outer(const Call& call, LaunchList& list) {
            kElementwisePointers);
 }
 
+constexpr int64_t kProcessors = 132;
+
+/// The kernels for latency, where they fit: false where they do not.
+bool tile_product(MatMulArgs args, DType source, LaunchList& list) {
+  const int64_t chunks = (args.k + kMatMulDepth - 1) / kMatMulDepth;
+  if (chunks == 0 || chunks > (list.clusters ? kTileChunks : int64_t{1} << kTileLevels)) return false;
+  const HalvingTree tree(chunks);
+  const int64_t most = list.clusters ? std::min<int64_t>(chunks, kMatMulCluster) : 1;
+  const auto tiles = [&](SmallTile tiling) {
+    const MatMulTile tile = tile_of(tiling);
+    return args.batch * ((args.m + tile.m - 1) / tile.m) * ((args.n + tile.n - 1) / tile.n);
+  };
+  // The larger tile does less for each product, the smaller one has a block for every processor sooner.
+  const auto fills = [&](SmallTile tiling, int64_t blocks) { return tiles(tiling) * most >= blocks; };
+  SmallTile tiling = SmallTile::Least;
+  if (args.m <= tile_of(SmallTile::Flat).m && fills(SmallTile::Flat, kProcessors))
+    tiling = SmallTile::Flat;
+  else if (args.m > 32 && args.n > 32 && fills(SmallTile::Large, kProcessors * 3 / 2))
+    tiling = SmallTile::Large;
+  else if (args.m > 16 && fills(SmallTile::Small, kProcessors * 3 / 4))
+    tiling = SmallTile::Small;
+  args.splits = 0;
+  for (int level = 0; level <= std::min(tree.levels, kTileLevels); ++level) {
+    if (tree.width(level) > most) continue;
+    args.levels = level;
+    args.splits = static_cast<uint32_t>(tree.width(level));
+    if (tiles(tiling) * args.splits <= 8 * kProcessors) break;
+  }
+  const MatMulTile tile = tile_of(tiling);
+  const int64_t across = (args.n + tile.n - 1) / tile.n, down = (args.m + tile.m - 1) / tile.m * args.batch;
+  const void* const kernel = matmul_tile_kernel(source, tiling, args.a_col == 1, args.b_row == 1 && args.b_col != 1);
+  constexpr int64_t kGrid = 65'535;
+  if (kernel == nullptr || args.splits == 0 || across > kGrid || down > kGrid) return false;
+  LaunchList::Shape shape;
+  shape.x = args.splits;
+  shape.y = static_cast<uint64_t>(across);
+  shape.z = static_cast<uint64_t>(down);
+  shape.block_x = tile.threads;
+  list.add(kernel, shape, args, kMatMulPointers).cluster = args.splits;
+  return true;
+}
+
 }  // namespace
 
 void add_product(const Call& call, MatMulArgs args, DType source, LaunchList& list) {
+  if (tile_product(args, source, list)) return;
   const int64_t chunks = (args.k + kMatMulDepth - 1) / kMatMulDepth;
   if (chunks > int64_t{1} << kMatMulLevels) no_kernel(call, " of so large a k");
   const auto tiles = [&](MatMulTiling tiling) {
@@ -297,7 +340,7 @@ void add_product(const Call& call, MatMulArgs args, DType source, LaunchList& li
     return args.batch * ((args.m + tile.m - 1) / tile.m) * ((args.n + tile.n - 1) / tile.n);
   };
   // Two blocks a processor are wanted; the small tile has them sooner.
-  constexpr int64_t kBlocks = 264;
+  constexpr int64_t kBlocks = 2 * kProcessors;
   MatMulTiling tiling = MatMulTiling::Small;
   if (is_float(source)) {
     if (args.m <= tile_of(MatMulTiling::Few).m)

@@ -1,0 +1,11 @@
+// Small products of bf16.
+#include "cuda_backend/kernels/matmul_tile.cuh"
+
+namespace tape::cuda {
+
+const void* matmul_tile_bf16(SmallTile tile, bool deep_a, bool deep_b);
+const void* matmul_tile_bf16(SmallTile tile, bool deep_a, bool deep_b) {
+  return matmul_tile_of<BFloat16>(tile, deep_a, deep_b);
+}
+
+}  // namespace tape::cuda

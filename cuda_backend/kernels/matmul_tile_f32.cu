@@ -1,0 +1,11 @@
+// Small products of f32.
+#include "cuda_backend/kernels/matmul_tile.cuh"
+
+namespace tape::cuda {
+
+const void* matmul_tile_f32(SmallTile tile, bool deep_a, bool deep_b);
+const void* matmul_tile_f32(SmallTile tile, bool deep_a, bool deep_b) {
+  return matmul_tile_of<float>(tile, deep_a, deep_b);
+}
+
+}  // namespace tape::cuda
