@@ -32,6 +32,7 @@ struct Case {
   bool bias = false, aux = false;
   unsigned times = 1;  // launches in a graph
   bool canonical = false;
+  unsigned copies = 1;  // of b, read in turn, so that it comes from memory and not from a cache
   [[nodiscard]] DType dtype() const { return std::strcmp(math, "bf16") == 0 ? DType::BF16 : DType::F32; }
   [[nodiscard]] Shape2 a() const { return trans_a ? Shape2{k, m} : Shape2{m, k}; }
   [[nodiscard]] Shape2 b() const { return trans_b ? Shape2{n, k} : Shape2{k, n}; }
@@ -264,15 +265,29 @@ void measure(const Case& c) {
     own[i] = theirs[i] = memory.back()->get();
     if (i == kA || i == kB || i == kBias) fill(own[i], counts[i], c.dtype(), 17 + i, stream);
   }
+  std::vector<void*> copies{own[kB]};
+  while (copies.size() < c.copies) {
+    const auto bytes = static_cast<uint64_t>(counts[kB] * size);
+    memory.push_back(std::make_unique<cuda::DeviceMemory>(bytes));
+    copies.push_back(memory.back()->get());
+    check(cudaMemcpyAsync(copies.back(), own[kB], bytes, cudaMemcpyDeviceToDevice, stream.get()), "cudaMemcpyAsync");
+  }
   memory.push_back(std::make_unique<cuda::DeviceMemory>(static_cast<uint64_t>(counts[0] * size)));
   theirs[kDst] = memory.back()->get();
   const cuda::DeviceMemory scratch(kScratch), workspace(kPeerWorkspace), fault(sizeof(cuda::Fault));
   check(cudaMemsetAsync(scratch.get(), 0, kScratch, stream.get()), "cudaMemsetAsync");
   check(cudaMemsetAsync(fault.get(), 0, sizeof(cuda::Fault), stream.get()), "cudaMemsetAsync");
-  Own ours(c, own, scratch.get(), fault.get());
-  Peer peer(c, theirs, workspace.get());
-  Chain own_chain(stream, c.times, !ours.stays_graph(), [&](cudaStream_t s) { ours.enqueue(s); });
-  Chain peer_chain(stream, c.times, true, [&](cudaStream_t s) { peer.enqueue(s); });
+  std::vector<std::unique_ptr<Own>> ours;
+  std::vector<std::unique_ptr<Peer>> peers;
+  for (void* const copy : copies) {
+    own[kB] = theirs[kB] = copy;
+    ours.push_back(std::make_unique<Own>(c, own, scratch.get(), fault.get()));
+    peers.push_back(std::make_unique<Peer>(c, theirs, workspace.get()));
+  }
+  size_t turn = 0;
+  Chain own_chain(stream, c.times, !ours[0]->stays_graph(),
+                  [&](cudaStream_t s) { ours[turn++ % ours.size()]->enqueue(s); });
+  Chain peer_chain(stream, c.times, true, [&](cudaStream_t s) { peers[turn++ % peers.size()]->enqueue(s); });
   for (int i = 0; i < 24; ++i) {
     own_chain.play(i >= 3);
     peer_chain.play(i >= 3);
@@ -280,10 +295,11 @@ void measure(const Case& c) {
   Line line{
       fmt::format("{}x{}x{} {}{}{}{}{}{}, {}{}", c.m, c.k, c.n, c.math, c.trans_a ? " ta" : "", c.trans_b ? " tb" : "",
                   c.bias ? " bias" : "", std::strcmp(c.act, "none") == 0 ? "" : fmt::format(" {}", c.act),
-                  c.aux ? " aux" : "", ours.kernels(), c.canonical ? " canonical" : ""),
+                  c.aux ? " aux" : "", ours[0]->kernels(), c.canonical ? " canonical" : ""),
       own_chain.timing(),
-      2e-9 * static_cast<double>(c.m) * static_cast<double>(c.n) * static_cast<double>(c.k),
-      "GFLOP",
+      c.copies > 1 ? 1e-9 * static_cast<double>(counts[kB] * size)
+                   : 2e-9 * static_cast<double>(c.m) * static_cast<double>(c.n) * static_cast<double>(c.k),
+      c.copies > 1 ? "GB" : "GFLOP",
       c.bias || c.aux ? "cuBLASLt, plain" : "cuBLASLt",
       peer_chain.timing()};
   const int64_t checked = std::min<int64_t>(c.m, 512) * c.n;
@@ -355,12 +371,17 @@ void small() {
     for (const Small& s : mlp)
       if (s.m * s.n * s.k < int64_t{1} << 27 || s.m == 512)
         measure({s.m, s.n, s.k, math, s.trans_a, s.trans_b, "none", false, false, 200, true});
-  for (const char* math : {"f32", "bf16"})
+  // Decode: the weights come from memory.
+  struct Weights {
+    int64_t k, n;
+    unsigned copies;
+  };
+  const Weights weights[] = {{2048, 256, 64}, {2048, 2048, 16}, {2048, 5632, 8}, {5632, 2048, 8}, {2048, 32000, 2}};
+  for (const char* math : {"bf16", "f32"})
     for (const int64_t m : {1, 4, 16})
-      for (const bool trans_b : {false, true}) {
-        measure({m, 5632, 2048, math, false, trans_b, "none", false, false, 50, true});
-        measure({m, 2048, 5632, math, false, trans_b, "none", false, false, 50, true});
-      }
+      for (const bool trans_b : {false, true})
+        for (const Weights& w : weights)
+          measure({m, w.n, w.k, math, false, trans_b, "none", false, false, 64, true, w.copies});
   measure({2048, 2048, 2048, "f32", false, false, "none", false, false, 5, true});
 }
 

@@ -8,8 +8,11 @@ const void* matmul_f32(MatMulTiling tiling);
 const void* matmul_f16(MatMulTiling tiling);
 const void* matmul_bf16(MatMulTiling tiling);
 const void* matmul_tile_f32(SmallTile tile, bool deep_a, bool deep_b);
+const void* matmul_few_f32(int64_t m, bool deep);
 const void* matmul_tile_f16(SmallTile tile, bool deep_a, bool deep_b);
+const void* matmul_few_f16(int64_t m, bool deep);
 const void* matmul_tile_bf16(SmallTile tile, bool deep_a, bool deep_b);
+const void* matmul_few_bf16(int64_t m, bool deep);
 
 namespace {
 
@@ -70,6 +73,18 @@ const void* matmul_tile_kernel(DType source, SmallTile tile, bool deep_a, bool d
       return matmul_tile_f16(tile, deep_a, deep_b);
     case DType::BF16:
       return matmul_tile_bf16(tile, deep_a, deep_b);
+    default:
+      return nullptr;
+  }
+}
+const void* matmul_few_kernel(DType source, int64_t m, bool deep) {
+  switch (source) {
+    case DType::F32:
+      return matmul_few_f32(m, deep);
+    case DType::F16:
+      return matmul_few_f16(m, deep);
+    case DType::BF16:
+      return matmul_few_bf16(m, deep);
     default:
       return nullptr;
   }

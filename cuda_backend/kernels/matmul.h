@@ -53,6 +53,16 @@ inline constexpr int64_t kTileChunks = int64_t{kMatMulCluster} << kTileLevels;
 /// Which side of an operand is contiguous: `deep`, k. Null for other types.
 [[nodiscard]] const void* matmul_tile_kernel(DType source, SmallTile tile, bool deep_a, bool deep_b);
 
+/// Products of at most kFewRows rows, by blocks of kFewThreads that stream few_columns columns each, k up to
+/// kTileChunks chunks and the contiguous side of b a multiple of 16 bytes. The grid: x the cluster's blocks, y columns,
+/// z the batch.
+inline constexpr int64_t kFewRows = 4;
+inline constexpr int kFewThreads = 64;
+[[nodiscard]] constexpr int64_t few_columns(DType source, bool deep) {
+  return kFewThreads * (deep || !is_half(source) ? 1 : 2);
+}
+[[nodiscard]] const void* matmul_few_kernel(DType source, int64_t m, bool deep);
+
 // The size table: cuBLASLt plays products of floats with at least this many flops and more than this many rows.
 inline constexpr double kLibraryFlops = 0x1p28;
 inline constexpr int64_t kLibraryRows = 16;

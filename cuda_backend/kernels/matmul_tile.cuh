@@ -170,29 +170,37 @@ struct Steps {
     }
     at = 0;
     while (++code < 1 << levels) {
-      int j = root, level = levels;
-      for (; level >= 1; --level) {
-        if ((code >> (level - 1) & 1) == 0) continue;
-        j += width(level);
-        if (j >= width(level - 1)) break;
-      }
-      if (level > 0) continue;
-      chunk = j;
-      return true;
+      chunk = leaf(code);
+      if (chunk >= 0) return true;
     }
     return false;
+  }
+  /// -1 where the path of the code leaves the tree.
+  [[nodiscard]] __device__ int leaf(int path) const {
+    int j = root;
+    bool there = path < 1 << levels;
+#pragma unroll
+    for (int level = kTileLevels; level >= 1; --level) {
+      if (level > levels || (path >> (level - 1) & 1) == 0) continue;
+      j += width(level);
+      there = there && j < width(level - 1);
+    }
+    return there ? j : -1;
   }
   /// Whether the left node below `level` on the path of the code has a right neighbour.
   [[nodiscard]] __device__ bool has_right(int level) const {
     int j = root;
-    for (int above = levels; above > level; --above)
-      if ((code >> (above - 1) & 1) != 0) j += width(above);
+#pragma unroll
+    for (int above = kTileLevels; above > level; --above)
+      if (above <= levels && (code >> (above - 1) & 1) != 0) j += width(above);
     return j + width(level) < width(level - 1);
   }
 
  private:
   static constexpr int kChunkDepth = static_cast<int>(kMatMulDepth);
-  [[nodiscard]] __device__ __forceinline__ int width(int level) const { return (chunks + (1 << level) - 1) >> level; }
+  [[nodiscard]] __device__ __forceinline__ int width(int level) const {
+    return (chunks + (1 << level) - 1) >> level;
+  }
 };
 
 /// The sum of a chunk joins those to its left; the accumulators are ready for the next chunk, or hold the value.
@@ -216,6 +224,14 @@ __device__ __forceinline__ void join_chunk(const Walked& now, float (&acc)[N], f
   }
 }
 
+/// Whether the end of the outputs is the short way.
+template <class T>
+__device__ __forceinline__ bool is_plain(const MatMulArgs& args) {
+  constexpr DType kOwn = std::is_same_v<T, float> ? DType::F32 : std::is_same_v<T, Half> ? DType::F16 : DType::BF16;
+  return args.aux == nullptr && args.act <= 1 && args.dst_dtype == static_cast<uint32_t>(kOwn) &&
+         (args.bias == nullptr || args.bias_dtype == static_cast<uint32_t>(kOwn));
+}
+
 template <class T>
 __device__ __noinline__ void finish_any(const MatMulArgs& args, int64_t at, int64_t c, int count, Four sum) {
 #pragma unroll 1
@@ -231,12 +247,7 @@ __device__ __forceinline__ void finish_four(const MatMulArgs& args, int64_t inde
   if (r >= args.m) return;
   const int64_t at = (index * args.m + r) * args.n + c;
   const int count = args.n - c < 4 ? static_cast<int>(args.n - c) : 4;
-  constexpr auto kOwn = static_cast<uint32_t>(std::is_same_v<T, float>  ? DType::F32
-                                              : std::is_same_v<T, Half> ? DType::F16
-                                                                        : DType::BF16);
-  const bool plain = args.aux == nullptr && args.act <= 1 && args.dst_dtype == kOwn &&
-                     (args.bias == nullptr || args.bias_dtype == kOwn);
-  if (!plain) return finish_any<T>(args, at, c, count, sum);
+  if (!is_plain<T>(args)) return finish_any<T>(args, at, c, count, sum);
   T* const dst = static_cast<T*>(args.dst) + at;
   const bool whole = count == 4 && aligned_for(dst, 4);
   Pack<T, 4> old;
@@ -265,6 +276,29 @@ __device__ __forceinline__ void finish_four(const MatMulArgs& args, int64_t inde
 #pragma unroll
   for (int i = 0; i < 4; ++i)
     if (i < count) dst[i] = end.value[i];
+}
+
+/// Rows 0 .. kRows - 1 of column c of a product.
+template <class T, int kRows>
+__device__ __forceinline__ void finish_column(const MatMulArgs& args, int64_t index, int64_t c, const Four& sum) {
+  const int64_t first = index * args.m * args.n + c;
+  const bool plain = is_plain<T>(args);
+#pragma unroll
+  for (int r = 0; r < kRows; ++r) {
+    if (r >= args.m) break;
+    const int64_t at = first + r * args.n;
+    if (!plain) {
+      finish_any<T>(args, at, c, 1, {sum.value[r], 0, 0, 0});
+      continue;
+    }
+    T* const dst = static_cast<T*>(args.dst) + at;
+    float value = sum.value[r];
+    if (args.alpha != 1) value = static_cast<float>(args.alpha) * value;
+    if (args.bias != nullptr) value = value + static_cast<float>(static_cast<const T*>(args.bias)[c]);
+    if (args.act == 1) value = device::Relu::apply(value);
+    if (args.accumulate != 0) value = value + static_cast<float>(*dst);
+    *dst = static_cast<T>(value);
+  }
 }
 
 template <int N, class Read>
@@ -445,8 +479,16 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kRun > 4 ? 2 : 3)
       }
       return;
     }
+    int k = 0;
 #pragma unroll 1
-    for (int k = 0; k < depth; ++k) {
+    for (; k + 4 <= depth; k += 4) {
+      A::read(left, a, row, static_cast<uint32_t>(k) / 4);
+      B::read(right, b, column, static_cast<uint32_t>(k) / 4);
+#pragma unroll
+      for (int e = 0; e < 4; ++e) add(left[e], right[e]);
+    }
+#pragma unroll 1
+    for (; k < depth; ++k) {
       A::read_one(left[0], a, row, static_cast<uint32_t>(k));
       B::read_one(right[0], b, column, static_cast<uint32_t>(k));
       add(left[0], right[0]);

@@ -289,11 +289,42 @@ void outer(const Call& call, LaunchList& list) {
 
 constexpr int64_t kProcessors = 132;
 
+/// Splits the chunks of k among the blocks of a cluster: as few blocks as there are `wanted` in all, or as many as may.
+void split_chunks(MatMulArgs& args, const HalvingTree& tree, int64_t tiles, int64_t wanted, bool clusters) {
+  for (int level = std::min(tree.levels, kTileLevels); level >= 0; --level) {
+    const int64_t width = tree.width(level);
+    if (width > (clusters ? int64_t{kMatMulCluster} : 1)) break;
+    args.levels = level;
+    args.splits = static_cast<uint32_t>(width);
+    if (tiles * width >= wanted) break;
+  }
+}
+constexpr int64_t kGrid = 65'535;  // blocks of y and z
+
+/// Few rows, where b can be streamed: false where not.
+bool few_rows_product(MatMulArgs args, DType source, const HalvingTree& tree, LaunchList& list) {
+  const bool deep = args.b_row == 1 && args.b_col != 1;
+  const int64_t columns = few_columns(source, deep), across = (args.n + columns - 1) / columns;
+  const void* const kernel = args.m > kFewRows ? nullptr : matmul_few_kernel(source, args.m, deep);
+  if (kernel == nullptr || (deep ? args.k : args.n) * static_cast<int64_t>(size_of(source)) % 16 != 0) return false;
+  if (across > kGrid || args.batch > kGrid) return false;
+  // Seven blocks live on a processor; two rounds of them keep the memory busy.
+  split_chunks(args, tree, across * args.batch, 14 * kProcessors, list.clusters);
+  LaunchList::Shape shape;
+  shape.x = args.splits;
+  shape.y = static_cast<uint64_t>(across);
+  shape.z = static_cast<uint64_t>(args.batch);
+  shape.block_x = kFewThreads;
+  list.add(kernel, shape, args, kMatMulPointers).cluster = args.splits;
+  return true;
+}
+
 /// The kernels for latency, where they fit: false where they do not.
 bool tile_product(MatMulArgs args, DType source, LaunchList& list) {
   const int64_t chunks = (args.k + kMatMulDepth - 1) / kMatMulDepth;
   if (chunks == 0 || chunks > (list.clusters ? kTileChunks : int64_t{1} << kTileLevels)) return false;
   const HalvingTree tree(chunks);
+  if (few_rows_product(args, source, tree, list)) return true;
   const int64_t most = list.clusters ? std::min<int64_t>(chunks, kMatMulCluster) : 1;
   const auto tiles = [&](SmallTile tiling) {
     const MatMulTile tile = tile_of(tiling);
@@ -308,18 +339,11 @@ bool tile_product(MatMulArgs args, DType source, LaunchList& list) {
     tiling = SmallTile::Large;
   else if (args.m > 16 && fills(SmallTile::Small, kProcessors * 3 / 4))
     tiling = SmallTile::Small;
-  args.splits = 0;
-  for (int level = 0; level <= std::min(tree.levels, kTileLevels); ++level) {
-    if (tree.width(level) > most) continue;
-    args.levels = level;
-    args.splits = static_cast<uint32_t>(tree.width(level));
-    if (tiles(tiling) * args.splits <= 8 * kProcessors) break;
-  }
+  split_chunks(args, tree, tiles(tiling), 2 * kProcessors, list.clusters);
   const MatMulTile tile = tile_of(tiling);
   const int64_t across = (args.n + tile.n - 1) / tile.n, down = (args.m + tile.m - 1) / tile.m * args.batch;
   const void* const kernel = matmul_tile_kernel(source, tiling, args.a_col == 1, args.b_row == 1 && args.b_col != 1);
-  constexpr int64_t kGrid = 65'535;
-  if (kernel == nullptr || args.splits == 0 || across > kGrid || down > kGrid) return false;
+  if (kernel == nullptr || across > kGrid || down > kGrid) return false;
   LaunchList::Shape shape;
   shape.x = args.splits;
   shape.y = static_cast<uint64_t>(across);
