@@ -248,16 +248,14 @@ bool CpuExecutable::again(Loop& loop) {
 }
 
 void CpuExecutable::run(uint64_t times) {
-  for (uint64_t step = 0; step < times; ++step) {
+  for (uint64_t i = 0; i < times && !fault_; ++i) {
     play(0, plan_->commands.size());
-    if (!fault_) continue;
-    fault_->step = step;
-    return;
+    ++passes_;
   }
 }
 
 void CpuExecutable::play(uint64_t first, uint64_t last) {
-  fault_.reset();
+  if (fault_) return;
   const uint64_t first_step = step_at_[first], last_step = step_at_[last];
   const Step* step = steps_.data();
   const Loop* entered = nullptr;
@@ -283,11 +281,37 @@ void CpuExecutable::play(uint64_t first, uint64_t last) {
       }
     }
   } catch (const Fault& fault) {
-    fault_ = FaultRecord{entered != nullptr ? entered->command : step->command, fault.what()};
+    fault_ = FaultRecord{entered != nullptr ? entered->command : step->command, fault.what(), passes_};
   }
 }
 
+namespace {
+
+/// Everything is done when it is asked for.
+class CpuFetch final : public Fetch {
+ public:
+  CpuFetch(std::span<const ByteRange> ranges, bool sound) : sound_(sound) {
+    for (const ByteRange& range : ranges)
+      if (sound) bytes_.insert(bytes_.end(), range.address, range.address + range.bytes);
+  }
+  [[nodiscard]] bool ready() override { return true; }
+  [[nodiscard]] std::optional<std::span<const std::byte>> wait() override {
+    return sound_ ? std::optional<std::span<const std::byte>>(bytes_) : std::nullopt;
+  }
+
+ private:
+  bool sound_;
+  std::vector<std::byte> bytes_;
+};
+
+}  // namespace
+
+std::unique_ptr<Fetch> CpuExecutable::fetch(std::span<const ByteRange> ranges) {
+  return std::make_unique<CpuFetch>(ranges, !fault_);
+}
+
 std::optional<FaultRecord> CpuExecutable::fault() {
+  passes_ = 0;
   return std::exchange(fault_, std::nullopt);
 }
 

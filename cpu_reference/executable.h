@@ -25,6 +25,7 @@ class CpuExecutable final : public Executable {
   void run(uint64_t times) override;
   void run(uint64_t first, uint64_t last) override { play(first, last); }
   void bind(TensorId tensor, std::byte* address) override;
+  [[nodiscard]] std::unique_ptr<Fetch> fetch(std::span<const ByteRange> ranges) override;
   [[nodiscard]] std::optional<FaultRecord> fault() override;
 
  private:
@@ -77,6 +78,7 @@ class CpuExecutable final : public Executable {
   std::vector<uint64_t> step_at_;            // by command, and one past the last: first step of it or of a later one
   std::vector<size_t> item_at_;              // by command, and one past the last: the item it is in or begins
   std::optional<FaultRecord> fault_;
+  uint64_t passes_ = 0;  // since fault() was asked
 };
 
 }  // namespace tape::cpu

@@ -59,8 +59,15 @@ struct tape_cuda_stream {
   uint64_t version;        // another one when rows or columns have changed
 };
 
-/// Values of STORE and TRACE, in command order, within run: `position` in the ids of the command. Not 0: no more of
-/// them, the run ends where it is.
+/// Bytes of device memory, and their way to the host.
+struct tape_cuda_range {
+  const void* address;
+  uint64_t bytes;
+};
+struct tape_cuda_fetch;
+
+/// Values of STORE and TRACE, in command order, within run and fault: `position` in the ids of the command. Not 0: no
+/// more of them, the run ends where it is.
 typedef int (*tape_cuda_deliver)(void* user, uint64_t command, uint32_t position, const void* bytes, uint64_t size);
 
 struct tape_cuda_plan {
@@ -108,7 +115,7 @@ struct tape_cuda_fault {
   int64_t limit;
   uint64_t a, b;
   double distance, allowed;
-  uint64_t step;  // the pass of the run
+  uint64_t step;  // the pass it stopped, over the runs since the last fault was taken
 };
 
 struct tape_cuda_card {
@@ -140,11 +147,19 @@ struct tape_cuda_plugin {
   uint64_t (*select)(tape_cuda_backend*, const tape_cuda_command* command, tape_cuda_error* error);
   tape_cuda_executable* (*prepare)(tape_cuda_backend*, const tape_cuda_plan* plan, tape_cuda_error* error);
   void (*drop)(tape_cuda_executable*);
-  /// Commands [first, last), `times` passes one after another without looking at the host in between.
+  /// Commands [first, last), `times` passes one after another without looking at the host in between. Runs may follow
+  /// one another until `fault` is called; after a fault they leave nothing behind.
   void (*run)(tape_cuda_executable*, uint64_t first, uint64_t last, uint64_t times, const tape_cuda_stream* streams,
               tape_cuda_error* error);
   void (*bind)(tape_cuda_executable*, uint32_t tensor, void* address, tape_cuda_error* error);
-  /// The fault of the last run, taken. kind 0: none.
+  /// Begins to copy ranges to the host, as they will be when all that was run is done. Nothing waits for it.
+  tape_cuda_fetch* (*fetch)(tape_cuda_executable*, const tape_cuda_range* ranges, uint32_t count,
+                            tape_cuda_error* error);
+  /// 0: they are underway, and never where `wait` is set; 1: there, at `bytes`, one behind the other; 2: a fault came
+  /// before them.
+  int (*fetched)(tape_cuda_fetch*, int wait, const void** bytes, tape_cuda_error* error);
+  void (*drop_fetch)(tape_cuda_fetch*);
+  /// Waits; the fault of the runs since the last call, taken. kind 0: none.
   void (*fault)(tape_cuda_executable*, tape_cuda_fault* fault, tape_cuda_error* error);
   void (*synchronize)(tape_cuda_backend*, tape_cuda_error* error);
   /// What changes results from outside (a missing library, the environment), known by now: lines into `text`.

@@ -353,21 +353,27 @@ bool CudaExecutable::deliver(const Step& step) {
 }
 
 void CudaExecutable::run(uint64_t first, uint64_t last, uint64_t times, const tape_cuda_stream* streams) {
-  if (unread_) static_cast<void>(take_fault());  // the run before ended without anybody asking
-  host_fault_ = {};
-  bind_streams(first, last, streams);
-  unread_ = true;
-  first_tick_ = ticks_;
-  for (step_ = 0; step_ < times && !stopped_; ++step_) {
-    if (!play(first, last)) return ring_->discard(stream_);
-    if (step_ + 1 < times) tick();
+  if (!unread_) {
+    first_tick_ = ticks_;
+    step_ = 0;
+    std::fill(cursors_.begin(), cursors_.end(), std::nullopt);
   }
-  if (ring_ != nullptr && !ring_->drain(stream_)) ring_->discard(stream_);
+  bind_streams(first, last, streams);
+  for (uint64_t i = 0; i < times && !stopped_; ++i) {
+    if (unread_) tick();
+    unread_ = true;
+    if (!play(first, last)) return ring_->discard(stream_);
+  }
+  if (ring_ != nullptr && !ring_->poll()) ring_->discard(stream_);
+}
+
+std::unique_ptr<FetchedBytes> CudaExecutable::fetch(std::span<const tape_cuda_range> ranges) const {
+  const auto* const fault = static_cast<const Fault*>(fault_memory_.get());
+  return std::make_unique<FetchedBytes>(places_to_fetch_, stream_, ranges, faultable_ ? fault : nullptr, stopped_);
 }
 
 void CudaExecutable::bind_streams(uint64_t first, uint64_t last, const tape_cuda_stream* streams) {
   streams_ = streams;
-  std::fill(cursors_.begin(), cursors_.end(), std::nullopt);
   for (uint32_t at = step_at_[first]; at < step_at_[last]; ++at) {
     const Step& step = steps_[at];
     if (step.kind != Step::Kind::Load) continue;
@@ -454,6 +460,7 @@ bool CudaExecutable::play(uint64_t first, uint64_t last) {
 
 /// Between two passes: the card counts them, so that the fault knows its own.
 void CudaExecutable::tick() {
+  ++step_;
   if (!faultable_) return;
   ++ticks_;
   auto* const fault = static_cast<Fault*>(fault_memory_.get());
@@ -475,6 +482,7 @@ void CudaExecutable::bind(uint32_t tensor, void* address) {
 }
 
 tape_cuda_fault CudaExecutable::take_fault() {
+  if (ring_ != nullptr && !ring_->drain(stream_)) ring_->discard(stream_);
   unread_ = false;
   if (!stopped_ && faultable_) read_fault();
   if (!stopped_) return {};

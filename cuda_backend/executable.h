@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "cuda_backend/feed.h"
+#include "cuda_backend/fetch.h"
 #include "cuda_backend/handles.h"
 #include "cuda_backend/launch.h"
 #include "cuda_backend/nvrtc/map_kernels.h"
@@ -23,6 +24,7 @@ class CudaExecutable {
 
   void run(uint64_t first, uint64_t last, uint64_t times, const tape_cuda_stream* streams);
   void bind(uint32_t tensor, void* address);
+  [[nodiscard]] std::unique_ptr<FetchedBytes> fetch(std::span<const tape_cuda_range> ranges) const;
   [[nodiscard]] tape_cuda_fault take_fault();
 
  private:
@@ -87,15 +89,16 @@ class CudaExecutable {
   std::vector<Load> loads_;
   std::vector<bool> written_;                   // by tensor: a command other than LOAD writes it
   const tape_cuda_stream* streams_ = nullptr;   // of this run
-  std::vector<std::optional<Cursor>> cursors_;  // by stream: where it is in this run, as far as the host knows
+  std::vector<std::optional<Cursor>> cursors_;  // by stream: where it is in these runs, as far as the host knows
   std::byte* arena_ = nullptr;
+  std::shared_ptr<FetchPlaces> places_to_fetch_ = std::make_shared<FetchPlaces>();
   std::unique_ptr<Ring> ring_;  // where a STORE or TRACE has a reader
   bool faultable_ = false;
   bool stopped_ = false;
   uint64_t passes_ = 0;      // of loops, over all runs
-  uint64_t step_ = 0;        // pass of this run
+  uint64_t step_ = 0;        // pass since the fault was last taken
   uint32_t ticks_ = 0;       // counted into Fault::reserved since that was cleared
-  uint32_t first_tick_ = 0;  // of this run
+  uint32_t first_tick_ = 0;  // of step 0
   bool unread_ = false;      // a run since the fault was last taken
   DeviceMemory fault_memory_;
   DeviceMemory constants_;

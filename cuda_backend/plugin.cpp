@@ -25,6 +25,11 @@ struct tape_cuda_executable {
   tape::cuda::CudaExecutable executable;
 };
 
+struct tape_cuda_fetch {
+  tape_cuda_backend* backend;
+  std::unique_ptr<tape::cuda::FetchedBytes> fetched;
+};
+
 namespace {
 
 void report(tape_cuda_error* error, Code code, const char* text) {
@@ -158,6 +163,25 @@ void bind(tape_cuda_executable* executable, uint32_t tensor, void* address, tape
   });
 }
 
+tape_cuda_fetch* fetch(tape_cuda_executable* executable, const tape_cuda_range* ranges, uint32_t count,
+                       tape_cuda_error* error) {
+  return guarded(executable->backend, error, [&] {
+    return new tape_cuda_fetch{executable->backend, executable->executable.fetch({ranges, count})};
+  });
+}
+
+int fetched(tape_cuda_fetch* fetch, int wait, const void** bytes, tape_cuda_error* error) {
+  return guarded(fetch->backend, error, [&] {
+    *bytes = fetch->fetched->bytes();
+    return static_cast<int>(wait != 0 ? fetch->fetched->wait() : fetch->fetched->state());
+  });
+}
+
+void drop_fetch(tape_cuda_fetch* fetch) {
+  static_cast<void>(cudaSetDevice(fetch->backend->device));
+  delete fetch;
+}
+
 void fault(tape_cuda_executable* executable, tape_cuda_fault* fault, tape_cuda_error* error) {
   *fault = {};
   guarded(executable->backend, error, [&] { *fault = executable->executable.take_fault(); });
@@ -194,6 +218,9 @@ constexpr tape_cuda_plugin kPlugin{TAPE_CUDA_BOUNDARY_VERSION,
                                    &drop,
                                    &run,
                                    &bind,
+                                   &fetch,
+                                   &fetched,
+                                   &drop_fetch,
                                    &fault,
                                    &synchronize,
                                    &notes};

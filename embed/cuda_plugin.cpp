@@ -147,6 +147,34 @@ class CudaBuffer final : public Buffer {
   uint64_t bytes_;
 };
 
+class CudaFetch final : public Fetch {
+ public:
+  CudaFetch(std::shared_ptr<tape_cuda_backend> backend, tape_cuda_fetch* fetch, uint64_t bytes)
+      : backend_(std::move(backend)), fetch_(fetch), bytes_(bytes) {}
+  ~CudaFetch() override { plugin().drop_fetch(fetch_); }
+  CudaFetch(const CudaFetch&) = delete;
+  CudaFetch& operator=(const CudaFetch&) = delete;
+
+  [[nodiscard]] bool ready() override { return ask(0) != 0; }
+  [[nodiscard]] std::optional<std::span<const std::byte>> wait() override {
+    if (ask(1) == 2) return std::nullopt;
+    return std::span(static_cast<const std::byte*>(address_), bytes_);
+  }
+
+ private:
+  [[nodiscard]] int ask(int wait) {
+    tape_cuda_error error{};
+    const int state = plugin().fetched(fetch_, wait, &address_, &error);
+    check(error);
+    return state;
+  }
+
+  std::shared_ptr<tape_cuda_backend> backend_;
+  tape_cuda_fetch* fetch_;
+  uint64_t bytes_;
+  const void* address_ = nullptr;
+};
+
 class CudaExecutable final : public Executable {
  public:
   CudaExecutable(std::shared_ptr<tape_cuda_backend> backend, std::shared_ptr<const Plan> plan, const Bindings& bindings)
@@ -209,10 +237,24 @@ class CudaExecutable final : public Executable {
     bindings_.tensors[tensor] = address;
   }
 
+  [[nodiscard]] std::unique_ptr<Fetch> fetch(std::span<const ByteRange> ranges) override {
+    std::vector<tape_cuda_range> plain;
+    for (const ByteRange& range : ranges) plain.push_back({range.address, range.bytes});
+    tape_cuda_error error{};
+    tape_cuda_fetch* const fetch =
+        plugin().fetch(executable_, plain.data(), static_cast<uint32_t>(plain.size()), &error);
+    check(error);
+    uint64_t bytes = 0;
+    for (const ByteRange& range : ranges) bytes += range.bytes;
+    return std::make_unique<CudaFetch>(backend_, fetch, bytes);
+  }
+
   [[nodiscard]] std::optional<FaultRecord> fault() override {
     tape_cuda_fault record{};
     tape_cuda_error error{};
+    thrown_ = nullptr;
     plugin().fault(executable_, &record, &error);
+    if (thrown_) std::rethrow_exception(std::exchange(thrown_, nullptr));
     check(error);
     if (record.kind == TAPE_CUDA_NO_FAULT) return std::nullopt;
     return FaultRecord{record.command, message_of(record), record.step};

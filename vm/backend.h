@@ -76,7 +76,22 @@ struct Bindings {
 struct FaultRecord {
   uint64_t command = 0;  // index into Plan::commands
   std::string message;   // tensor, position, value
-  uint64_t step = 0;     // the pass of run(times)
+  uint64_t step = 0;     // the pass it stopped
+};
+
+/// Bytes on their way to the host: Executable::fetch.
+class Fetch {
+ public:
+  virtual ~Fetch() = default;
+  /// Whether they have arrived; never waits.
+  [[nodiscard]] virtual bool ready() = 0;
+  /// The bytes, one range behind the other, waited for. Nothing when a fault came before them: see Executable::fault.
+  [[nodiscard]] virtual std::optional<std::span<const std::byte>> wait() = 0;
+};
+
+struct ByteRange {
+  const std::byte* address = nullptr;
+  uint64_t bytes = 0;
 };
 
 /// A plan made ready: run() allocates, hashes and looks up nothing.
@@ -85,14 +100,18 @@ class Executable {
   virtual ~Executable() = default;
   void run() { run(1); }
   /// `times` passes one after another, without looking at the host in between where the backend can; after a fault no
-  /// later command leaves anything behind.
+  /// later command leaves anything behind. Until fault() is asked more of them may follow: they are behind a fault too,
+  /// the step counts over all of them, and nobody else changes a tensor in between.
   virtual void run(uint64_t times) = 0;
   /// Commands [first, last) of the plan, straight through (no loop may be cut).
   virtual void run(uint64_t first, uint64_t last) = 0;
   /// Replaces the address of a persistent tensor. Throws Error(Usage) when its bytes would overlap those of another
   /// tensor or the arena.
   virtual void bind(TensorId tensor, std::byte* address) = 0;
-  /// The fault of the last run, if any, cleared by the call. Meaningful after Backend::synchronize.
+  /// Begins to copy ranges of the backend's memory to the host, as they will be when all that was run is done; no run
+  /// waits for it.
+  [[nodiscard]] virtual std::unique_ptr<Fetch> fetch(std::span<const ByteRange> ranges) = 0;
+  /// The fault of the runs since the last call, if any, cleared by the call. Meaningful after Backend::synchronize.
   [[nodiscard]] virtual std::optional<FaultRecord> fault() = 0;
 };
 

@@ -111,6 +111,7 @@ Machine::Machine(Machine&&) noexcept = default;
 Machine& Machine::operator=(Machine&&) noexcept = default;
 
 void Machine::load(std::string_view name, std::span<const std::byte> bytes) {
+  impl_->settle();
   machine::Slot& slot = impl_->slot(name);
   machine::require_loadable(*slot.tensor);
   machine::require_size(*slot.tensor, byte_size(*slot.tensor), bytes.size(), "bytes");
@@ -119,6 +120,7 @@ void Machine::load(std::string_view name, std::span<const std::byte> bytes) {
 }
 
 void Machine::load(std::string_view name, const HostArray& array) {
+  impl_->settle();
   machine::Slot& slot = impl_->slot(name);
   const Tensor& tensor = *slot.tensor;
   machine::require_loadable(tensor);
@@ -136,6 +138,7 @@ void Machine::load(std::string_view name, const HostArray& array) {
 }
 
 void Machine::retrieve(std::string_view name, std::span<std::byte> bytes) {
+  impl_->settle();
   const auto [tensor, address] = impl_->readable(name);
   machine::require_size(*tensor, byte_size(*tensor), bytes.size(), "bytes");
   if (impl_->storage(tensor->dtype) == tensor->dtype) {
@@ -147,16 +150,19 @@ void Machine::retrieve(std::string_view name, std::span<std::byte> bytes) {
 }
 
 HostArray Machine::retrieve(std::string_view name) {
+  impl_->settle();
   const auto [tensor, address] = impl_->readable(name);
   return impl_->read(*tensor, address);
 }
 
 HostArray Machine::retrieve_stored(std::string_view name) {
+  impl_->settle();
   const auto [tensor, address] = impl_->readable(name);
   return impl_->read_stored(*tensor, address);
 }
 
 void Machine::accumulate(std::string_view name, std::span<float> into) {
+  impl_->settle();
   const auto [tensor, address] = impl_->readable(name);
   if (!is_float(tensor->dtype))
     throw Error(Code::Usage, fmt::format("{}: only float tensors are accumulated", machine::describe(*tensor)));
@@ -185,6 +191,7 @@ void Machine::on_trace(std::function<void(std::string_view, const std::string&, 
 }
 
 Snapshot Machine::snapshot() {
+  impl_->settle();
   Snapshot snapshot;
   for (const machine::Slot& slot : impl_->slots)
     if (slot.tensor->role != Role::Data)
@@ -195,6 +202,7 @@ Snapshot Machine::snapshot() {
 }
 
 void Machine::restore(const Snapshot& snapshot) {
+  impl_->settle();
   for (const auto& [name, array] : snapshot.tensors) {
     machine::Slot& slot = impl_->slot(name);
     if (array.shape != slot.tensor->shape || array.dtype != impl_->storage(slot.tensor->dtype)) {

@@ -46,6 +46,20 @@ struct Impl;
 struct Playable;
 }  // namespace machine
 
+/// Values of tensors on their way to the host: Prepared::fetch. Prepared and Machine outlive it.
+class Values {
+ public:
+  /// Whether they have arrived; never waits.
+  [[nodiscard]] bool ready() const { return fetch_->ready(); }
+  /// One array a name, in the declared dtype, waited for. Nothing when a fault came before them: finish() throws it.
+  [[nodiscard]] std::optional<std::vector<HostArray>> wait() const;
+
+ private:
+  friend class Prepared;
+  std::unique_ptr<Fetch> fetch_;
+  std::vector<std::pair<const Tensor*, DType>> tensors_;  // and how they are stored
+};
+
 /// A tape made ready: run() looks nothing up. Its Machine must outlive every run; copies share one executable.
 class Prepared {
  public:
@@ -54,6 +68,18 @@ class Prepared {
   /// those values are absent or were overwritten by a later run, or when the host or another tape has since changed a
   /// tensor that the gradient reads where it is (inputs, parameters); the Machine stays usable.
   uint64_t run(uint64_t of_run = kLastRun);
+  /// So many runs, each as run() would play it, but the backend does not wait for the host in between. Returns the
+  /// number of the last; the text of a Fault says which one it stopped, and that is the last then.
+  uint64_t repeat(uint64_t times, uint64_t of_run = kLastRun);
+
+  // The same in pieces that overlap with the host. What start() begins, finish() ends; in between may come more of
+  // start() and fetch() of the same tape. Everything else that is asked of the Machine finishes first.
+  /// Begins `times` more runs. After a fault they play nothing.
+  void start(uint64_t times, uint64_t of_run = kLastRun);
+  /// The values that tensors (as retrieve names them) will have after the runs begun so far; no run waits for it.
+  [[nodiscard]] Values fetch(std::span<const std::string> names);
+  /// Waits for the runs begun; returns and throws as repeat(). Nothing begun: the number of the last run.
+  uint64_t finish();
   [[nodiscard]] const Plan& plan() const;
 
  private:

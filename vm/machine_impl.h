@@ -116,14 +116,19 @@ struct Playable {
   bool is_forward = false;       // some gradient differentiates this tape
   std::vector<Slot*> writes;     // persistent tensors that it changes
   std::vector<Watched> watched;  // of gradients whose forward is another entry
+  uint64_t started = 0;          // runs since finish()
 
   uint64_t run(uint64_t of_run);
+  void start(uint64_t times, uint64_t of_run);
+  uint64_t finish();
+  void abandon() noexcept;
+  [[nodiscard]] bool writes_watched() const;
   void check_saved(uint64_t of_run) const;
   void check_watched() const;
   [[noreturn]] void refuse(const std::string& message) const;
   /// Where a local of the plan has its bytes.
   [[nodiscard]] std::byte* local(TensorId id) const;
-  [[noreturn]] void raise(const FaultRecord& record) const;
+  [[noreturn]] void raise(const FaultRecord& record, uint64_t run, bool repeated) const;
   ~Playable();
 };
 
@@ -158,6 +163,7 @@ struct Impl {
   NameMap<SinkSlot*> sinks;
   TraceCallback on_trace;
   uint64_t runs = 0;
+  Playable* playing = nullptr;       // started and not finished
   uint64_t events = 0;               // runs and loads by the host, in order
   std::vector<Playable*> playables;  // all alive; told when the Machine goes
   Cache cache;
@@ -170,6 +176,8 @@ struct Impl {
   void resolve_pins(Loaded& loaded, const std::vector<std::string>& pinned) const;
 
   // machine.cpp
+  /// Finishes what was started, before anything else looks or changes. Throws its Fault.
+  void settle();
   [[nodiscard]] Slot& slot(std::string_view name);
   [[nodiscard]] std::pair<const Tensor*, std::byte*> readable(std::string_view name);
   void write(const Tensor& tensor, std::byte* address, std::span<const std::byte> declared);

@@ -222,10 +222,12 @@ std::vector<ModuleId> Impl::add(std::span<const VerifiedModule> added, const std
 }  // namespace machine
 
 ModuleId Machine::add(const VerifiedModule& module, const std::vector<std::string>& pinned) {
+  impl_->settle();
   return impl_->add({&module, 1}, pinned).front();
 }
 
 std::vector<ModuleId> Machine::add(std::span<const VerifiedModule> modules) {
+  impl_->settle();
   return impl_->add(modules, {});
 }
 

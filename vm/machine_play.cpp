@@ -279,39 +279,92 @@ void Playable::check_watched() const {
   }
 }
 
-void Playable::raise(const FaultRecord& record) const {
+void Playable::raise(const FaultRecord& record, uint64_t run, bool repeated) const {
   const Plan& plan = *planned.plan;
   const Module& module = plan.module.module();
   const PlacedCommand& at = plan.commands.at(record.command);
   const std::string place = module.place(at.location);
   const std::string& entry = module.tapes[0].name;
-  const std::string text =
-      fmt::format("{}{}\n  in tape {}, command {}: {} {}", place.empty() ? "" : place + ": ", record.message, entry,
-                  record.command, at.command.op->mnemonic, operands_text(at.command, module));
+  const std::string text = fmt::format("{}{}\n  in tape {}, {}command {}: {} {}", place.empty() ? "" : place + ": ",
+                                       record.message, entry, repeated ? fmt::format("run {}, ", run) : "",
+                                       record.command, at.command.op->mnemonic, operands_text(at.command, module));
   throw Fault(text, entry, record.command, std::string(at.command.op->mnemonic), place);
 }
 
 uint64_t Playable::run(uint64_t of_run) {
   if (machine == nullptr) throw Error(Code::Usage, "the machine of this tape is gone");
+  machine->settle();
+  start(1, of_run);
+  return finish();
+}
+
+/// A gradient that changes what it reads where it is: its second run is refused, so each is played alone.
+bool Playable::writes_watched() const {
+  return std::any_of(watched.begin(), watched.end(), [this](const Watched& each) {
+    return std::find(writes.begin(), writes.end(), each.slot) != writes.end();
+  });
+}
+
+void Playable::start(uint64_t times, uint64_t of_run) {
+  if (machine == nullptr) throw Error(Code::Usage, "the machine of this tape is gone");
+  if (machine->playing != this) machine->settle();
+  if (times == 0) return;
+  for (; times > 1 && writes_watched(); --times) {
+    start(1, of_run);
+    finish();
+  }
   if (!reads_saved.empty()) check_saved(of_run);
   if (!watched.empty()) check_watched();
   for (StreamSlot* stream : streams)
     if (!stream->ready) machine->make_ready(*stream);
-  const uint64_t number = ++machine->runs;
+  machine->runs += times;
   const uint64_t event = ++machine->events;
   if (loaded != nullptr) loaded->last = this;
   if (writes_saved) loaded->saved_run[tape] = 0;
   if (is_forward) loaded->forward_event[tape] = event;
   for (Slot* slot : writes) slot->changed = event;
-  executable->run();
+  started += times;
+  machine->playing = this;
+  try {
+    executable->run(times);
+  } catch (...) {
+    abandon();
+    throw;
+  }
+}
+
+uint64_t Playable::finish() {
+  if (machine == nullptr) throw Error(Code::Usage, "the machine of this tape is gone");
+  if (started == 0) return machine->runs;
+  const uint64_t times = std::exchange(started, 0);
+  machine->playing = nullptr;
   machine->backend->synchronize();
-  if (const std::optional<FaultRecord> record = executable->fault()) raise(*record);
-  if (writes_saved) loaded->saved_run[tape] = number;
-  return number;
+  if (const std::optional<FaultRecord> record = executable->fault()) {
+    machine->runs -= times - std::min(record->step + 1, times);
+    raise(*record, machine->runs, times > 1);
+  }
+  if (writes_saved) loaded->saved_run[tape] = machine->runs;
+  return machine->runs;
+}
+
+/// After an error in the middle: what was started is over, and its fault, if any, is forgotten.
+void Playable::abandon() noexcept {
+  started = 0;
+  machine->playing = nullptr;
+  try {
+    machine->backend->synchronize();
+    static_cast<void>(executable->fault());
+  } catch (...) {  // the backend is lost, or the host refuses again: the first error says enough
+  }
+}
+
+void Impl::settle() {
+  if (playing != nullptr) static_cast<void>(playing->finish());
 }
 
 Playable::~Playable() {
   if (machine == nullptr) return;
+  if (machine->playing == this) machine->playing = nullptr;
   if (loaded != nullptr && loaded->last == this) loaded->last = nullptr;
   std::erase(machine->playables, this);
 }
@@ -336,6 +389,51 @@ void Cache::put(std::string key, std::shared_ptr<Playable> playable) {
 uint64_t Prepared::run(uint64_t of_run) {
   return playable_->run(of_run);
 }
+uint64_t Prepared::repeat(uint64_t times, uint64_t of_run) {
+  start(times, of_run);
+  return finish();
+}
+void Prepared::start(uint64_t times, uint64_t of_run) {
+  playable_->start(times, of_run);
+}
+uint64_t Prepared::finish() {
+  return playable_->finish();
+}
+
+Values Prepared::fetch(std::span<const std::string> names) {
+  machine::Impl* const machine = playable_->machine;
+  if (machine == nullptr) throw Error(Code::Usage, "the machine of this tape is gone");
+  if (machine->playing != playable_.get()) machine->settle();
+  Values values;
+  std::vector<ByteRange> ranges;
+  for (const std::string& name : names) {
+    const auto [tensor, address] = machine->readable(name);
+    values.tensors_.emplace_back(tensor, machine->storage(tensor->dtype));
+    ranges.push_back({address, machine->stored_bytes(*tensor)});
+  }
+  values.fetch_ = playable_->executable->fetch(ranges);
+  return values;
+}
+
+std::optional<std::vector<HostArray>> Values::wait() const {
+  const std::optional<std::span<const std::byte>> bytes = fetch_->wait();
+  if (!bytes) return std::nullopt;
+  std::vector<HostArray> arrays;
+  size_t at = 0;
+  for (const auto& [tensor, stored] : tensors_) {
+    const auto elements = static_cast<uint64_t>(tensor->shape.elements());
+    HostArray array{tensor->dtype, tensor->shape, std::vector<std::byte>(byte_size(*tensor))};
+    const std::span<const std::byte> from = bytes->subspan(at, elements * size_of(stored));
+    at += from.size();
+    if (stored == tensor->dtype)
+      array.bytes.assign(from.begin(), from.end());
+    else
+      convert(from, stored, array.bytes, tensor->dtype);
+    arrays.push_back(std::move(array));
+  }
+  return arrays;
+}
+
 const Plan& Prepared::plan() const {
   return *playable_->planned.plan;
 }

@@ -129,6 +129,7 @@ void Impl::make_ready(StreamSlot& slot) {
 }  // namespace machine
 
 void Machine::bind_stream(std::string_view stream, std::string_view column, const HostArray& rows) {
+  impl_->settle();
   machine::StreamSlot& slot = impl_->stream(stream);
   const std::vector<Column>& columns = slot.stream->columns;
   std::vector<std::string_view> known;
@@ -148,6 +149,7 @@ uint64_t Machine::stream_rows(std::string_view stream) {
 }
 
 HostArray Machine::sink(std::string_view name) const {
+  impl_->settle();
   const auto at = impl_->sinks.find(name);
   if (at == impl_->sinks.end()) throw Error(Code::Usage, fmt::format("no sink `{}` in this machine", name));
   const machine::SinkSlot& slot = *at->second;

@@ -27,10 +27,26 @@ __global__ void __launch_bounds__(256) push(const __grid_constant__ PushArgs arg
   *static_cast<volatile uint64_t*>(args.sequence + slot) = ticket + 1;
 }
 
+__global__ void __launch_bounds__(256) fetch(const __grid_constant__ FetchArgs args) {
+  TAPE_KERNEL_BEGIN(args);
+  for (unsigned part = 0; part < kFetchParts; ++part) {
+    const uint8_t* const from = static_cast<const uint8_t*>(args.src[part]);
+    for (uint64_t i = threadIdx.x; i < args.bytes[part]; i += blockDim.x) args.to[args.at[part] + i] = from[i];
+  }
+  __threadfence_system();
+  __syncthreads();
+  if (threadIdx.x != 0 || args.state == nullptr) return;
+  *static_cast<volatile uint64_t*>(args.state) =
+      args.fault != nullptr && args.fault->set != 0 ? kFetchFaulted : kFetchSound;
+}
+
 }  // namespace
 
 const void* push_kernel() {
   return address_of(&push);
+}
+const void* fetch_kernel() {
+  return address_of(&fetch);
 }
 
 }  // namespace tape::cuda

@@ -1,4 +1,4 @@
-// STORE and TRACE: values on their way to the host.
+// Values on their way to the host: STORE and TRACE, and what the host fetches between two runs.
 #pragma once
 
 #include "cuda_backend/kernels/arguments.h"
@@ -23,5 +23,18 @@ struct PushArgs {
 inline constexpr unsigned kPushPointers = 5;
 /// Copies a piece of a value into the next slot and then publishes it to the host.
 [[nodiscard]] const void* push_kernel();
+
+inline constexpr unsigned kFetchParts = 6;
+struct FetchArgs {
+  const Fault* guard;  // null: it says whether there was a fault
+  const void* src[kFetchParts];
+  const Fault* fault;  // null: there is none
+  uint8_t* to;         // in pinned memory
+  uint64_t* state;     // in pinned memory, or null; last of all: kFetchSound or kFetchFaulted
+  uint64_t bytes[kFetchParts], at[kFetchParts];
+};
+inline constexpr uint64_t kFetchSound = 1, kFetchFaulted = 2;
+/// Copies up to kFetchParts small ranges. One block.
+[[nodiscard]] const void* fetch_kernel();
 
 }  // namespace tape::cuda
