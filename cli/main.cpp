@@ -51,9 +51,9 @@ struct Missing {
   const char* needs;
 };
 constexpr Missing kMissing[] = {
-    {"mode", "the cuda backend"}, {"math", "the cuda backend"},  {"branches", "the cuda backend"},
-    {"tune", "the cuda backend"}, {"guard", "the cuda backend"}, {"profile", "the profiler"},
-    {"trace", "the profiler"},    {"plot", "the plotter"},       {"plot-file", "the plotter"},
+    {"math", "the cuda backend"}, {"tune", "the cuda backend"}, {"guard", "the cuda backend"},
+    {"profile", "the profiler"},  {"trace", "the profiler"},    {"plot", "the plotter"},
+    {"plot-file", "the plotter"},
 };
 
 std::string overview() {

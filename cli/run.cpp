@@ -6,7 +6,7 @@
 #include <cmath>
 #include <cstdio>
 
-#include "cli/progress.h"
+#include "cli/pipeline.h"
 #include "cli/source.h"
 #include "cli/spec.h"
 #include "embed/backends.h"
@@ -110,6 +110,8 @@ class Run {
     if (order != "fast" && order != "canonical")
       usage_error(fmt::format("--order is fast or canonical, not {}", order));
     canonical_ = order == "canonical";
+    mode_ = choice("mode", {"graph", "capture", "stream"}, 0);
+    branches_ = choice("branches", {"off", "auto", "all"}, 1);
     const std::string repeat = arguments.text("repeat", "1");
     const bool digits =
         !repeat.empty() && repeat.size() < 19 && repeat.find_first_not_of("0123456789") == std::string::npos;
@@ -138,6 +140,14 @@ class Run {
   }
 
  private:
+  /// Which of the words an option has; the number of the one it has by default.
+  [[nodiscard]] size_t choice(const char* option, const std::vector<std::string>& words, size_t by_default) const {
+    const std::string word = arguments_.text(option, words[by_default].c_str());
+    const auto at = std::find(words.begin(), words.end(), word);
+    if (at == words.end()) usage_error(fmt::format("--{} is one of {}, not {}", option, fmt::join(words, ", "), word));
+    return static_cast<size_t>(at - words.begin());
+  }
+
   /// An input given twice, an output file named twice or standard input read twice would hide one of the two.
   void want_each_once() const {
     size_t readers = arguments_.positional[0] == "-" ? 1 : 0;
@@ -220,6 +230,8 @@ class Run {
       usage_error(fmt::format("--threads is 0 (all processors) to 4096, not {}", threads));
     backend.threads = static_cast<unsigned>(threads);
     backend.canonical_order = canonical_;
+    backend.mode = static_cast<PlayMode>(mode_);
+    backend.branches = static_cast<Branches>(branches_);
     MachineOptions options;
     options.reuse = !arguments_.flag("no-reuse");
     options.poison = arguments_.flag("poison");
@@ -401,7 +413,11 @@ class Run {
     for (const char* flag : {"no-reuse", "poison"})
       if (arguments_.flag(flag)) text += fmt::format(", --{}", flag);
     if (seed_ != 0) text += fmt::format(", --seed {}", seed_);
+    if (backend.name == "cuda")
+      for (const char* option : {"mode", "branches"})
+        if (arguments_.has(option)) text += fmt::format(", --{} {}", option, arguments_.text(option));
     for (const std::string& note : backend.notes) text += ", " + note;
+    noted_ = backend.notes.size();
     std::fputs((text + "\n").c_str(), stderr);
   }
 
@@ -457,38 +473,30 @@ class Run {
         usage_error(fmt::format("--log {}: it is not a scalar", logged.name));
   }
 
+  /// What the backend has noticed since the header.
+  void notes_since() {
+    const std::vector<std::string>& notes = machine_->backend().capabilities().notes;
+    if (arguments_.flag("quiet")) return;
+    for (; noted_ < notes.size(); ++noted_) std::fputs((notes[noted_] + "\n").c_str(), stderr);
+  }
+
   void play() {
-    Progress progress(runs_);
-    for (uint64_t run = 1; run <= runs_; ++run) {
-      prepared_->run();
-      log(run, progress);
-      progress.step(run);
-    }
-    progress.finish();
-    seconds_ = progress.seconds();
+    Pipeline pipeline(*prepared_, runs_);
+    for (const Logged& logged : logged_) pipeline.log(logged.name, logged.every);
+    pipeline.play([this](const Pipeline::Record& record) {
+      if (arguments_.json)
+        log_.push_back({{"run", record.run},
+                        {"name", record.name},
+                        {"value", array_json(record.value)["values"][0]},
+                        {"seconds", record.seconds}});
+    });
+    seconds_ = pipeline.seconds();
+    notes_since();
     if (runs_ > 1 && !arguments_.flag("quiet"))
       std::fputs(
           fmt::format("{} runs in {:.3f} s, {:.0f} runs/s\n", runs_, seconds_, static_cast<double>(runs_) / seconds_)
               .c_str(),
           stderr);
-  }
-
-  void log(uint64_t run, Progress& progress) {
-    std::string line;
-    for (const Logged& logged : logged_) {
-      if (run % logged.every != 0 && run != runs_) continue;
-      const HostArray value = machine_->retrieve(logged.name);
-      const std::string text = element_text(value.bytes, value.dtype, 0);
-      line += fmt::format("  {} {}", logged.name, text);
-      if (arguments_.json)
-        log_.push_back({{"run", run},
-                        {"name", logged.name},
-                        {"value", array_json(value)["values"][0]},
-                        {"seconds", progress.seconds()}});
-    }
-    if (line.empty()) return;
-    progress.note(line.substr(2));
-    progress.log(fmt::format("run {:>{}}{}", run, fmt::formatted_size("{}", runs_), line));
   }
 
   /// Outputs the entry writes, printed when nothing else was asked for.
@@ -563,6 +571,8 @@ class Run {
   int64_t seed_ = 0;
   int level_ = 1;
   bool canonical_ = false;
+  size_t mode_ = 0, branches_ = 1;
+  size_t noted_ = 0;                      // of the backend's notes, in the header
   std::vector<VerifiedModule> verified_;  // the file, then --with
   TapeId entry_ = kNone;
   std::vector<std::string> pinned_, given_;
@@ -599,6 +609,8 @@ void run_options(po::options_description& options) {
       "parameters and all state by name to .npz or .safetensors, cursors and generators included")(
       "log", list("NAME[,every=K]"), "print a scalar while it runs")(
       "order", text("fast|canonical"), "canonical: MATMUL in the order the card's own kernels use")(
+      "mode", text("graph|capture|stream"), "how a card plays it: from a graph, a captured one, or launch by launch")(
+      "branches", text("off|auto|all"), "commands of a graph side by side; bits do not depend on it")(
       "threads", po::value<int64_t>()->value_name("N"), "workers; bits do not depend on it")(
       "optimize,O", po::value<int>()->value_name("0|1"), "1 drops dead commands")("no-reuse", po::bool_switch(),
                                                                                   "every local has bytes of its own")(

@@ -47,10 +47,10 @@ TEST_F(Terminal, MessagesAreColouredUnlessNoColor) {
 }
 
 TEST_F(Terminal, TheBarIsDrawnThereOnly) {
-  const std::string run = "run f.tape --repeat 8000000";  // long enough for the first drawing, 0.3 s
+  const std::string run = "run f.tape --repeat 60000000";  // long enough for the first drawing, 0.3 s
   const Result seen = on_terminal(folder, run);
   EXPECT_EQ(seen.code, 0);
-  EXPECT_NE(seen.out.find("/8000000"), std::string::npos) << seen.out;
+  EXPECT_NE(seen.out.find("/60000000"), std::string::npos) << seen.out;
   EXPECT_NE(seen.out.find(" runs/s"), std::string::npos);
   const Result piped = run_tape(folder, "run f.tape --repeat 1000");
   EXPECT_EQ(piped.err.find('\r'), std::string::npos) << piped.err;
