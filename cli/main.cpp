@@ -52,8 +52,7 @@ struct Missing {
 };
 constexpr Missing kMissing[] = {
     {"math", "the cuda backend"}, {"tune", "the cuda backend"}, {"guard", "the cuda backend"},
-    {"profile", "the profiler"},  {"trace", "the profiler"},    {"plot", "the plotter"},
-    {"plot-file", "the plotter"},
+    {"profile", "the profiler"},  {"trace", "the profiler"},
 };
 
 std::string overview() {

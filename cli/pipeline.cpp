@@ -59,9 +59,9 @@ bool Pipeline::take(const Log& seen) {
   std::string line;
   for (size_t i = 0; i < values->size(); ++i) {
     const HostArray& value = (*values)[i];
-    const std::string& name = logged_[batch.logged[i]].name;
-    line += fmt::format("  {} {}", name, element_text(value.bytes, value.dtype, 0));
-    seen({batch.run, name, value, progress_.seconds()});
+    const Logged& logged = logged_[batch.logged[i]];
+    if (logged.shown) line += fmt::format("  {} {}", logged.name, element_text(value.bytes, value.dtype, 0));
+    seen({batch.run, logged.name, value, progress_.seconds(), logged.shown});
   }
   if (!line.empty()) {
     progress_.note(line.substr(2));

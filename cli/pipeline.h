@@ -21,14 +21,15 @@ class Pipeline {
     const std::string& name;
     const HostArray& value;
     double seconds = 0;  // since the start, when it came in
+    bool shown = true;
   };
   /// Each logged value, in the order of runs and names.
   using Log = std::function<void(const Record& record)>;
 
   Pipeline(Prepared& prepared, uint64_t runs);
 
-  /// A scalar that is printed behind every `every`th run and the last.
-  void log(std::string name, uint64_t every) { logged_.push_back({std::move(name), every}); }
+  /// A scalar that is looked at behind every `every`th run and the last, and printed where it is `shown`.
+  void log(std::string name, uint64_t every, bool shown = true) { logged_.push_back({std::move(name), every, shown}); }
   /// Plays all runs; the lines of the log and the bar go to stderr. Throws what they throw, behind the log of the runs
   /// before.
   void play(const Log& seen);
@@ -39,6 +40,7 @@ class Pipeline {
   struct Logged {
     std::string name;
     uint64_t every = 1;
+    bool shown = true;
   };
   /// Runs up to `run` that were begun, and what comes back behind the last of them.
   struct Batch {

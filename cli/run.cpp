@@ -7,6 +7,7 @@
 #include <cstdio>
 
 #include "cli/pipeline.h"
+#include "cli/plot.h"
 #include "cli/source.h"
 #include "cli/spec.h"
 #include "embed/backends.h"
@@ -99,6 +100,8 @@ class Run {
         outputs_(output_options(arguments)),
         expected_(expected_options(arguments)),
         logged_(log_options(arguments)),
+        plotted_(arguments.text("plot")),
+        plot_(plotted_),
         seed_(arguments.number<int64_t>("seed", 0)) {
     for (const Named& output : outputs_) Outputs::check(output.name, output.spec);
     want_each_once();
@@ -116,6 +119,7 @@ class Run {
     const bool digits =
         !repeat.empty() && repeat.size() < 19 && repeat.find_first_not_of("0123456789") == std::string::npos;
     if (!digits && repeat != "epoch") usage_error(fmt::format("--repeat wants a number or epoch, got `{}`", repeat));
+    if (arguments_.has("plot-file") && plotted_.empty()) usage_error("--plot-file wants --plot NAME");
     const std::string save = arguments.text("save");
     if (!save.empty() && !io::is_archive(save))
       usage_error(fmt::format("--save writes .npz or .safetensors, not {}", save));
@@ -224,6 +228,7 @@ class Run {
     for (Named& output : outputs_) pin(output.name, "out");
     for (Expected& expected : expected_) pin(expected.name, "expect");
     for (Logged& logged : logged_) pin(logged.name, "log");
+    if (!plotted_.empty()) pin(plotted_, "plot");
     BackendOptions backend;
     const int64_t threads = arguments_.number<int64_t>("threads", 0);
     if (threads < 0 || threads > 4096)
@@ -295,6 +300,7 @@ class Run {
       Outputs::want_writable(output.spec);
       want_dtype("--out " + output.given, dtype_of(output.name), output.spec);
     }
+    if (arguments_.has("plot-file")) io::want_writable(arguments_.text("plot-file"));
     if (!arguments_.has("save")) return;
     const std::string save = arguments_.text("save");
     io::want_writable(save);
@@ -468,9 +474,12 @@ class Run {
       const Tensor& tensor = declaration(expected.name);
       wanted_.push_back(read_spec(expected.spec, {expected.name, tensor.dtype, tensor.shape, false, seed_}));
     }
-    for (const Logged& logged : logged_)
-      if (module().find_sink(logged.name) != kNone || declaration(logged.name).shape.elements() != 1)
-        usage_error(fmt::format("--log {}: it is not a scalar", logged.name));
+    const auto want_scalar = [this](const char* option, const std::string& name) {
+      if (module().find_sink(name) != kNone || declaration(name).shape.elements() != 1)
+        usage_error(fmt::format("--{} {}: it is not a scalar", option, name));
+    };
+    for (const Logged& logged : logged_) want_scalar("log", logged.name);
+    if (!plotted_.empty()) want_scalar("plot", plotted_);
   }
 
   /// What the backend has noticed since the header.
@@ -483,8 +492,12 @@ class Run {
   void play() {
     Pipeline pipeline(*prepared_, runs_);
     for (const Logged& logged : logged_) pipeline.log(logged.name, logged.every);
+    constexpr uint64_t kPlotted = 1000;  // values
+    if (!plotted_.empty()) pipeline.log(plotted_, std::max<uint64_t>(runs_ / kPlotted, 1), false);
     pipeline.play([this](const Pipeline::Record& record) {
-      if (arguments_.json)
+      if (!record.shown)
+        plot_.add(record.run, element_as_f64(record.value.bytes, record.value.dtype, 0));
+      else if (arguments_.json)
         log_.push_back({{"run", record.run},
                         {"name", record.name},
                         {"value", array_json(record.value)["values"][0]},
@@ -529,6 +542,10 @@ class Run {
       }
     const bool agree = compare();
     if (arguments_.has("save")) save();
+    if (arguments_.has("plot-file"))
+      io::write_file(arguments_.text("plot-file"), plot_.svg());
+    else if (!plotted_.empty())
+      std::fputs(plot_.text().c_str(), stderr);
     outputs.write(arguments_.json ? &values : nullptr);
     if (arguments_.json) {
       const nlohmann::json json{{"tape", entry_name()}, {"backend", machine_->backend().capabilities().name},
@@ -568,6 +585,8 @@ class Run {
   std::vector<Named> inputs_, outputs_;
   std::vector<Expected> expected_;
   std::vector<Logged> logged_;
+  std::string plotted_;
+  Plot plot_;
   int64_t seed_ = 0;
   int level_ = 1;
   bool canonical_ = false;
@@ -608,6 +627,8 @@ void run_options(po::options_description& options) {
       "save", text("FILE"),
       "parameters and all state by name to .npz or .safetensors, cursors and generators included")(
       "log", list("NAME[,every=K]"), "print a scalar while it runs")(
+      "plot", text("NAME"), "the curve of a scalar, on stderr behind the last run")(
+      "plot-file", text("FILE.svg"), "the curve of --plot into a file instead")(
       "order", text("fast|canonical"), "canonical: MATMUL in the order the card's own kernels use")(
       "mode", text("graph|capture|stream"), "how a card plays it: from a graph, a captured one, or launch by launch")(
       "branches", text("off|auto|all"), "commands of a graph side by side; bits do not depend on it")(

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "tests/cli/process.h"
 #include "vm/io/files.h"
@@ -240,6 +241,32 @@ TEST(Run, AFaultNamesItsRunBehindTheLogOfThoseBefore) {
   EXPECT_EQ(lines_of(result.err, "run "), "run       2  n 2\nrun       4  n 4\n");
   EXPECT_NE(result.err.find("in tape main, run 5, command "), std::string::npos) << result.err;
   EXPECT_EQ(result.out, "");
+}
+
+TEST(Run, PlotsACurve) {
+  const Folder folder;
+  folder.write("t.tape",
+               ".state n f32[] = 0\n.output v f32[]\n.tape main\n  ADD n, n, 1\n  SUB d, n, 3\n  RECIP v, d\n.end\n");
+  Result result = run_tape(folder, "run t.tape -q --repeat 128 --plot n");
+  ASSERT_EQ(result.code, 0) << result.err;
+  std::vector<std::string> lines;
+  std::istringstream text(result.err);
+  for (std::string line; std::getline(text, line);) lines.push_back(line);
+  ASSERT_EQ(lines.size(), 18u) << result.err;
+  EXPECT_EQ(lines[0], "n");
+  EXPECT_TRUE(lines[1].starts_with("128 |")) << lines[1];
+  EXPECT_EQ(lines[1].substr(lines[1].size() - 3), "\u2809");       // dots (126,0) and (127,0)
+  EXPECT_TRUE(lines[16].starts_with("  1 |\u28c0")) << lines[16];  // dots (0,63) and (1,63)
+  EXPECT_EQ(lines[17], "     1" + std::string(60, ' ') + "128");
+  // A pole is a gap.
+  result = run_tape(folder, "run t.tape -q --repeat 5 --plot v --plot-file v.svg");
+  ASSERT_EQ(result.code, 0) << result.err;
+  EXPECT_EQ(result.err, "");
+  const std::string svg = read_text(folder / "v.svg");
+  EXPECT_NE(svg.find("<polyline points=\"56.00,212.00 188.00,264.00\" "), std::string::npos) << svg;
+  EXPECT_NE(svg.find("<polyline points=\"452.00,56.00 584.00,108.00\" "), std::string::npos) << svg;
+  EXPECT_EQ(run_tape(folder, "run t.tape --plot-file v.svg").code, 2);
+  EXPECT_EQ(run_tape(folder, "run t.tape --plot w").code, 2);
 }
 
 TEST(Run, TracesAndLogKeepTheirOrder) {

@@ -130,6 +130,36 @@ TEST_F(CommandLine, AValueInUseKeepsItsBytes) {
     }
 }
 
+// On a card only: what plays there is not done when start() returns, and nothing else waits for it.
+TEST(Ahead, StartReturnsBeforeTheCardIsDone) {
+  SKIP_WITHOUT_CARD();
+  if (is_emulated()) GTEST_SKIP() << "plays at once";
+  for (const PlayMode mode : {PlayMode::Graph, PlayMode::Capture, PlayMode::Stream}) {
+    BackendOptions options;
+    options.mode = mode;
+    options.canonical_order = true;
+    Machine machine(open_backend("cuda", options));
+    machine.add(
+        module_of(".param w f32[4096, 4096] normal seed=1\n.state n i64[] = 0\n.output y f32[4096, 4096]\n"
+                  ".tape main\n  MATMUL y, w, w\n  ADVANCE n\n.end\n"));
+    Prepared main = machine.prepare(0, "main");
+    main.repeat(4);
+    const std::vector<std::string> names{"n"};
+    std::vector<Values> values;
+    for (int i = 0; i < 10; ++i) {  // 3 ms each at least
+      main.start(1);
+      values.push_back(main.fetch(names));
+    }
+    EXPECT_FALSE(values.back().ready());
+    for (size_t i = 0; i < values.size(); ++i) {
+      const std::optional<std::vector<HostArray>> got = values[i].wait();
+      ASSERT_TRUE(got);
+      EXPECT_EQ(numbers(got->at(0)), (std::vector<double>{static_cast<double>(i + 5)}));
+    }
+    EXPECT_EQ(main.finish(), 14u);
+  }
+}
+
 TEST(Rebinding, AnInputThatChangesBetweenRunsIsRead) {
   SKIP_WITHOUT_CARD();
   for (const PlayMode mode : {PlayMode::Graph, PlayMode::Capture, PlayMode::Stream}) {
