@@ -1,5 +1,5 @@
 // ATTENTION of bf16, causal, 4 batches of 16 heads: forward, and forward with gradient. Rows of one head are computed
-// again in f64. Products of hidden keys are not counted.
+// again in f64. Products of hidden keys are not counted. Then one query a head, as decoding has it.
 #include <fmt/format.h>
 
 #include <cmath>
@@ -134,7 +134,49 @@ void attention_line(int64_t length, int64_t depth, bool gradient) {
   report(line);
 }
 
+/// One query of each of 32 heads against the `length` first keys of a cache of four groups of heads.
+void decode_line(const char* dtype, int64_t keys, int64_t length, int64_t depth) {
+  constexpr int64_t heads = 32, groups = 4, head = 21;
+  const std::string cache = fmt::format("{}[1,{},{},{}] normal\n", dtype, groups, keys, depth);
+  CardTape tape(fmt::format(".param q {0}[1,{1},1,{2}] normal\n.param k {3}.param v {3}.input n i32[] = {4}\n.output y "
+                            "{0}[1,{1},1,{2}]\n",
+                            dtype, heads, depth, cache, length),
+                "  ATTENTION y, q, k, v, kv_len=n, causal=1\n", 22);
+  const double bytes = 2.0 * static_cast<double>(groups * length * depth) * (std::string_view(dtype) == "f32" ? 4 : 2);
+  Line line{fmt::format("attention {} one query, 32 heads, 4 groups, {} of {} keys, D{}", dtype, length, keys, depth),
+            tape.time(), bytes / 1e9, "GB"};
+  std::vector<std::vector<double>> values;
+  for (const char* name : {"q", "k", "v", "y"}) {
+    const HostArray array = tape.machine().retrieve(name);
+    values.emplace_back(static_cast<size_t>(array.shape.elements()));
+    for (size_t i = 0; i < values.back().size(); ++i) values.back()[i] = element_as_f64(array.bytes, array.dtype, i);
+  }
+  const auto at = [&](size_t tensor, int64_t row, int64_t column) {
+    return values[tensor][static_cast<size_t>(row * depth + column)];
+  };
+  const int64_t first = head / (heads / groups) * keys;
+  std::vector<double> weights(static_cast<size_t>(length));
+  double sum = 0, worst = 0;
+  for (int64_t j = 0; j < length; ++j) {
+    double dot = 0;
+    for (int64_t d = 0; d < depth; ++d) dot += at(0, head, d) * at(1, first + j, d);
+    sum += weights[static_cast<size_t>(j)] = std::exp(dot / std::sqrt(static_cast<double>(depth)));
+  }
+  for (int64_t e = 0; e < depth; ++e) {
+    double wanted = 0;
+    for (int64_t j = 0; j < length; ++j) wanted += weights[static_cast<size_t>(j)] / sum * at(2, first + j, e);
+    const double error = std::abs(at(3, head, e) - wanted) / (0x1p-8 * std::abs(wanted) + 1e-5);
+    worst = std::isnan(error) ? INFINITY : std::max(worst, error);
+  }
+  line.right = worst <= 1;
+  line.check = fmt::format("worst error {:.2f} of what is allowed", worst);
+  report(line);
+}
+
 void attention() {
+  for (const char* dtype : {"bf16", "f16", "f32"}) decode_line(dtype, 1024, 1024, 64);
+  decode_line("bf16", 1024, 100, 64);
+  decode_line("bf16", 32'768, 32'768, 128);
   for (const bool gradient : {false, true})
     for (const auto& [length, depth] : {std::pair<int64_t, int64_t>{1024, 64}, {4096, 64}, {4096, 128}})
       attention_line(length, depth, gradient);

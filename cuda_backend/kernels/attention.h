@@ -35,16 +35,23 @@ struct AttentionArgs {
   void* dq;
   void* dk;
   void* dv;
+  void* parts;  // scratch of the split forward: y by row and block of keys, then largest score and sum likewise
   int64_t batch, heads, groups, queries, keys, depth, width;
+  int64_t tile;  // keys of a block of the split forward
   double scale;
   uint32_t causal;
   uint32_t wide;                       // y in f32 beside halves
   uint32_t wide_lengths, length_each;  // i64; one for each batch
 };
-inline constexpr unsigned kAttentionPointers = 12;
+inline constexpr unsigned kAttentionPointers = 13;
 
 /// Any head sizes: 64 queries a block in x, columns of y in y.
 [[nodiscard]] const void* attention_kernel(DType dtype);
+/// Few queries: a block has kSplitRows rows of a group of heads and `tile` keys, in x by batch, group, rows and keys;
+/// then a block a row brings its parts together in rising order of keys. Head sizes in packs of 16 bytes, to 256.
+inline constexpr int kSplitRows = 8, kSplitQueries = 16, kSplitBytes = 24'576, kSplitKeys = 64;
+[[nodiscard]] const void* attention_split_kernel(DType dtype);
+[[nodiscard]] const void* attention_join_kernel(DType dtype);
 /// Halves on tensor cores: both head sizes multiples of 8 from 16 to 256.
 struct AttentionTiles {
   int head, rows, threads;  // sizes are rounded up to; queries and threads of a block

@@ -94,8 +94,38 @@ bool on_tensor_cores(const AttentionArgs& args, DType dtype, int64_t largest) {
   return is_half(dtype) && fits(args.depth) && fits(args.width);
 }
 
+/// Keys of a block where queries are so few that blocks share the keys; 0 where they are not. By the shape alone, so
+/// that the order of sums is.
+int64_t split_keys(const AttentionArgs& args, DType dtype, int64_t tasks) {
+  const auto size = static_cast<int64_t>(size_of(dtype));
+  const auto fits = [&](int64_t columns) { return columns != 0 && columns <= 256 && columns * size % 16 == 0; };
+  const auto aligned = [](const void* at) { return reinterpret_cast<Address>(at) % 16 == 0; };
+  if (args.queries > kSplitQueries || args.keys < 2 * kSplitKeys || !fits(args.depth) || !fits(args.width) ||
+      !aligned(args.k) || !aligned(args.v))
+    return 0;
+  int64_t tile = kSplitKeys;
+  while (tile * (args.depth + args.width) * size > kSplitBytes) tile /= 2;
+  while (tile > 16 && tasks * args.keys / tile < 128) tile /= 2;
+  return tile;
+}
+
 /// y and lse, or only lse.
-void forward(const AttentionArgs& args, DType dtype, LaunchList& list) {
+void forward(AttentionArgs args, DType dtype, LaunchList& list) {
+  const int64_t row_tiles =
+      (args.heads / std::max<int64_t>(1, args.groups) * args.queries + kSplitRows - 1) / kSplitRows;
+  const int64_t tasks = args.batch * args.groups * row_tiles;
+  args.tile = split_keys(args, dtype, tasks);
+  if (args.tile != 0) {
+    const uint64_t rows = static_cast<uint64_t>(args.batch * args.heads * args.queries);
+    const uint64_t blocks = blocks_of(args.keys, args.tile);
+    args.parts = list.scratch(rows * blocks * static_cast<uint64_t>(args.width + 2) * size_of(compute_of(dtype)));
+    LaunchList::Shape split, join;
+    split.x = static_cast<uint64_t>(tasks) * blocks;
+    list.add(attention_split_kernel(dtype), split, args, kAttentionPointers);
+    join.x = rows;
+    list.add(attention_join_kernel(dtype), join, args, kAttentionPointers);
+    return;
+  }
   if (!on_tensor_cores(args, dtype, 256)) {
     const int64_t columns = args.y != nullptr ? args.width : 0;
     list.add(attention_kernel(dtype), by_queries(args, dtype, columns), args, kAttentionPointers);
