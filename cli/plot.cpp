@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <optional>
 
 namespace tape::cli {
 namespace {
@@ -96,18 +95,19 @@ std::string Plot::text() const {
     }
   }
   Canvas canvas;
-  std::optional<std::pair<int, int>> before;
+  int x_before = -1, y_before = 0;  // -1: a gap
   for (int x = 0; x < kAcross; ++x) {
     const Column& column = columns[static_cast<size_t>(x)];
-    if (column.gap) before.reset();
+    if (column.gap) x_before = -1;
     if (column.count == 0) continue;
     const double share = (column.sum / column.count - range.least) / height;
     const int y = kDown - 1 - static_cast<int>(std::lround(share * (kDown - 1)));
-    if (before)
-      canvas.line(before->first, before->second, x, y);
+    if (x_before >= 0)
+      canvas.line(x_before, y_before, x, y);
     else
       canvas.set(x, y);
-    before = {x, y};
+    x_before = x;
+    y_before = y;
   }
   const std::string top = fmt::format("{:.4g}", range.greatest), bottom = fmt::format("{:.4g}", range.least);
   const size_t width = std::max(top.size(), bottom.size());
