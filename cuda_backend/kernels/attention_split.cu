@@ -57,7 +57,7 @@ __global__ void __launch_bounds__(kThreads) attention_split(const __grid_constan
   constexpr int V = kPackOf<T>, U = is_half_type<T> ? 2 : 1;
   constexpr C kNothing = -std::numeric_limits<C>::infinity();
   __shared__ uint4 memory[kSplitBytes / 16 + kSplitKeys];
-  __shared__ alignas(16) C queries[kSplitRows * 256];
+  alignas(16) __shared__ C queries[kSplitRows * 256];
   __shared__ C weights[kSplitRows * kSplitKeys];
   const Parts<C> parts = parts_of<C>(args);
   const int tile = static_cast<int>(args.tile), depth = static_cast<int>(args.depth),
