@@ -1,4 +1,4 @@
-// The checks of commands that can fault: indices, divisors, cursors, ASSERT_FINITE, ASSERT_EQUAL, ASSERT_CLOSE.
+// The checks of commands that can fault: indices, divisors, ASSERT_FINITE, ASSERT_EQUAL, ASSERT_CLOSE.
 #include "cuda_backend/kernels/check.cuh"
 #include "cuda_backend/kernels/index.h"
 
@@ -150,19 +150,6 @@ __global__ void __launch_bounds__(256) check_close(const __grid_constant__ Check
   fault.set = 1;
 }
 
-__global__ void check_cursor(const __grid_constant__ CursorArgs args) {
-  begin();
-  struct Test {
-    const CursorArgs& args;
-    __device__ bool bad(int64_t) const { return args.cursor[1] < 0 || args.cursor[1] >= args.stream_rows; }
-    __device__ void describe(int64_t, Fault& fault) const {
-      fault.a = static_cast<uint64_t>(args.cursor[1]);
-      fault.limit = args.stream_rows;
-    }
-  };
-  find_first(args.fault, args.site, 1, Test{args});
-}
-
 __global__ void tick(const __grid_constant__ TickArgs args) {
   TAPE_KERNEL_BEGIN(args);
   if (threadIdx.x == 0) ++args.fault->reserved;  // wraps
@@ -190,9 +177,6 @@ const void* check_equal_kernel(DType dtype) {
 }
 const void* check_close_kernel(DType dtype) {
   return dispatch_number(dtype, [](auto type) { return address_of(&check_close<typename decltype(type)::type>); });
-}
-const void* check_cursor_kernel() {
-  return address_of(&check_cursor);
 }
 const void* tick_kernel() {
   return address_of(&tick);

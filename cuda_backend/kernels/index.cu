@@ -1,6 +1,7 @@
 // GATHER, SCATTER, SCATTER_ADD, TAKE_ALONG and its gradient, ONE_HOT, LOAD. An index out of range reads and writes
 // nothing: where that is a fault, a check before has recorded it.
 #include "cuda_backend/kernels/canonical.cuh"
+#include "cuda_backend/kernels/check.cuh"
 #include "cuda_backend/kernels/index.h"
 #include "opcodes/device/shuffle.h"
 
@@ -309,9 +310,19 @@ __global__ void load_rows(const __grid_constant__ LoadArgs args) {
   for (int64_t b = threadIdx.x; b < args.row_bytes; b += blockDim.x) to[b] = column[b];
 }
 
+/// One thread, behind the rows: a cursor outside the stream is a fault, for which no row was read.
 __global__ void move_cursor(const __grid_constant__ CursorArgs args) {
   cudaGridDependencySynchronize();
   cudaTriggerProgrammaticLaunchCompletion();
+  struct Test {
+    const CursorArgs& args;
+    __device__ bool bad(int64_t) const { return args.cursor[1] < 0 || args.cursor[1] >= args.stream_rows; }
+    __device__ void describe(int64_t, Fault& fault) const {
+      fault.a = static_cast<uint64_t>(args.cursor[1]);
+      fault.limit = args.stream_rows;
+    }
+  };
+  find_first(args.fault, args.site, 1, Test{args});
   if (args.fault->set != 0) return;
   const int64_t from = args.cursor[1];
   const int64_t real = args.pad != 0 && args.stream_rows - from < args.rows ? args.stream_rows - from : args.rows;

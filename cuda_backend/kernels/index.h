@@ -99,7 +99,7 @@ struct LoadArgs {  // one column of LOAD
 inline constexpr unsigned kLoadPointers = 4;
 [[nodiscard]] const void* load_kernel();
 
-struct CursorArgs {  // the check of a cursor before a LOAD, and its move behind it
+struct CursorArgs {  // the check of the cursor of a LOAD and its move, behind the rows
   Fault* fault;
   int64_t* cursor;
   int64_t* valid;
@@ -108,7 +108,6 @@ struct CursorArgs {  // the check of a cursor before a LOAD, and its move behind
   Site site;
 };
 inline constexpr unsigned kCursorPointers = 3;
-[[nodiscard]] const void* check_cursor_kernel();
 
 struct TickArgs {
   const Fault* guard;

@@ -215,7 +215,6 @@ void load(const Call& call, LaunchList& list) {
   move.site = {call.index, TAPE_CUDA_CURSOR, -1};
   LaunchList::Shape one;
   one.block_x = 1;
-  of_stream(list.add(check_cursor_kernel(), one, move, kCursorPointers), offsetof(CursorArgs, stream_rows));
   const auto destinations = call.list(0);
   for (size_t i = 0; i < destinations.size(); ++i) {
     const View& dst = destinations[i];
