@@ -61,12 +61,13 @@ Call make_call(const tape_cuda_command& plain, uint64_t index) {
   return call;
 }
 
-CudaExecutable::CudaExecutable(const Stream& stream, const tape_cuda_plan& plan, LowerOptions options)
+CudaExecutable::CudaExecutable(const Stream& stream, const tape_cuda_plan& plan, LowerOptions options, PlayOptions play)
     : stream_(stream),
       scratch_(plan.scratch, plan.scratch + plan.commands_count),
       written_(plan.tensors_count),
       cursors_(plan.streams_count),
       arena_(static_cast<std::byte*>(plan.arena)),
+      play_(std::move(play)),
       fault_memory_(sizeof(Fault)),
       pinned_(kPinnedMirror + sizeof(Fault)) {
   for (uint64_t i = 0; i < plan.tensors_count; ++i)
@@ -79,6 +80,11 @@ CudaExecutable::CudaExecutable(const Stream& stream, const tape_cuda_plan& plan,
         [deliver = plan.deliver, user = plan.user](const Ring::Value& value, const std::byte* bytes) {
           return deliver(user, value.command, value.position, bytes, value.bytes) == 0;
         });
+  if (plan.before != nullptr) {
+    before_ends_.assign(plan.before_ends, plan.before_ends + plan.commands_count);
+    before_.assign(plan.before, plan.before + (before_ends_.empty() ? 0 : before_ends_.back()));
+  }
+  way_ = first_way();
   add_calls(plan);
   if (!list_.constants.empty()) {
     constants_ = DeviceMemory(list_.constants.size());
@@ -123,6 +129,30 @@ void CudaExecutable::add_calls(const tape_cuda_plan& plan) {
     add_command(call, plan.matching[call.index], plan.scratch_bytes[call.index], poison);
   }
   step_at_.push_back(static_cast<uint32_t>(steps_.size()));
+  count_passes(calls);
+}
+
+/// What counts the passes on the card, so that a fault knows its own: the first command that can fault where that is a
+/// LOAD outside of loops, else a kernel in front of each pass.
+void CudaExecutable::count_passes(const std::vector<Call>& calls) {
+  if (!faultable_) return;
+  const auto first = std::find_if(calls.begin(), calls.end(), can_fault);
+  const auto in_loop = std::any_of(steps_.begin(), steps_.end(), [&](const Step& step) {
+    return step.kind == Step::Kind::Begin && step.command < first->index && steps_[step.other].command > first->index;
+  });
+  if (first->opcode() == Opcode::Load && !in_loop) {
+    const auto load = std::find_if(loads_.begin(), loads_.end(),
+                                   [&](const Load& each) { return steps_[each.step].command == first->index; });
+    tick_ = steps_[load->step].first;
+    reinterpret_cast<CursorArgs*>(list_.packed.data() + list_.launches[tick_].arguments / 8)->ticks = 1;
+    return;
+  }
+  tick_ = static_cast<uint32_t>(list_.launches.size());
+  ticks_alone_ = true;
+  list_.begin(calls.front());
+  LaunchList::Shape one;
+  one.block_x = 1;
+  list_.add(tick_kernel(), one, TickArgs{list_.fault()}, kTickPointers);
 }
 
 void CudaExecutable::add_command(const Call& call, uint32_t matching, uint64_t scratch_bytes, const Poison& poison) {
@@ -156,7 +186,7 @@ void CudaExecutable::add_command(const Call& call, uint32_t matching, uint64_t s
 void CudaExecutable::add_load(const Call& call, Step& step) {
   step.kind = Step::Kind::Load;
   step.load = static_cast<uint32_t>(loads_.size());
-  loads_.push_back({call.stream, call.cursor, nullptr});
+  loads_.push_back({call.stream, call.cursor, nullptr, static_cast<uint32_t>(steps_.size())});
   lower(call, list_);
 }
 
@@ -254,24 +284,31 @@ CapturedCall CudaExecutable::capture(const LaunchList::Library& library) const {
           })};
 }
 
-void CudaExecutable::launch(const Launch& launch) {
+void CudaExecutable::launch(uint32_t index) {
+  const Launch& launch = list_.launches[index];
+  if (index == tick_) ++ticks_;
   if (launch.foreign >= 0) return captured_[static_cast<size_t>(launch.foreign)].launch(stream_.get());
   launch_kernel(launch, reinterpret_cast<std::byte*>(resolved_.data()) + launch.arguments, stream_.get());
 }
 
-void launch_kernel(const Launch& launch, void* arguments, cudaStream_t stream) {
+void launch_kernel(const Launch& launch, void* arguments, cudaStream_t stream, bool programmatic) {
   cudaLaunchConfig_t config{};
   config.gridDim = dim3(launch.grid[0], launch.grid[1], launch.grid[2]);
   config.blockDim = dim3(launch.block[0], launch.block[1]);
   config.stream = stream;
-#ifndef TAPE_CUDA_EMULATION  // whose kernels know their cluster themselves
-  cudaLaunchAttribute attribute{};
-  attribute.id = cudaLaunchAttributeClusterDimension;
-  attribute.val.clusterDim.x = launch.cluster;
-  attribute.val.clusterDim.y = attribute.val.clusterDim.z = 1;
-  config.attrs = &attribute;
-  config.numAttrs = launch.cluster > 1 ? 1 : 0;
-#endif
+  cudaLaunchAttribute attributes[2] = {};
+  config.attrs = attributes;
+  if (launch.cluster > 1) {
+    cudaLaunchAttribute& attribute = attributes[config.numAttrs++];
+    attribute.id = cudaLaunchAttributeClusterDimension;
+    attribute.val.clusterDim.x = launch.cluster;
+    attribute.val.clusterDim.y = attribute.val.clusterDim.z = 1;
+  }
+  if (programmatic) {
+    cudaLaunchAttribute& attribute = attributes[config.numAttrs++];
+    attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attribute.val.programmaticStreamSerializationAllowed = 1;
+  }
   check(cudaLaunchKernelExC(&config, launch.kernel, &arguments), "cudaLaunchKernelExC");
 }
 
@@ -290,7 +327,7 @@ void CudaExecutable::read_fault() {
   if (!faultable_ || fault->set == 0) return;
   stopped_ = true;
   host_fault_ = {fault->kind, fault->operand, fault->command,  fault->position, fault->limit,
-                 fault->a,    fault->b,       fault->distance, fault->allowed,  fault->reserved - first_tick_};
+                 fault->a,    fault->b,       fault->distance, fault->allowed,  std::max(fault->reserved - first_tick_, 1u) - 1};
 }
 
 /// So that a loop ends soon after a fault: what the last look asked for has arrived by now or soon will.
@@ -347,7 +384,7 @@ bool CudaExecutable::again(Loop& loop) {
 bool CudaExecutable::deliver(const Step& step) {
   for (uint32_t i = step.first; i < step.last; ++i) {
     if (!ring_->reserve(stream_, step.piece + i - step.first)) return false;
-    launch(list_.launches[i]);
+    launch(i);
   }
   return ring_->poll();
 }
@@ -359,10 +396,15 @@ void CudaExecutable::run(uint64_t first, uint64_t last, uint64_t times, const ta
     std::fill(cursors_.begin(), cursors_.end(), std::nullopt);
   }
   bind_streams(first, last, streams);
-  for (uint64_t i = 0; i < times && !stopped_; ++i) {
-    if (unread_) tick();
-    unread_ = true;
-    if (!play(first, last)) return ring_->discard(stream_);
+  unread_ = true;
+  const bool whole = first == 0 && last + 1 == step_at_.size();
+  for (uint64_t left = times; left != 0 && !stopped_;) {
+    const GraphProgram* const program = whole ? program_for(left) : nullptr;
+    if (program == nullptr && whole && ticks_alone_) launch(tick_);
+    if (!(program != nullptr ? play(*program) : play(first, last))) return ring_->discard(stream_);
+    const uint64_t passes = program != nullptr ? program->passes : 1;
+    left -= passes;
+    step_ += passes;
   }
   if (ring_ != nullptr && !ring_->poll()) ring_->discard(stream_);
 }
@@ -374,30 +416,37 @@ std::unique_ptr<FetchedBytes> CudaExecutable::fetch(std::span<const tape_cuda_ra
 
 void CudaExecutable::bind_streams(uint64_t first, uint64_t last, const tape_cuda_stream* streams) {
   streams_ = streams;
-  for (uint32_t at = step_at_[first]; at < step_at_[last]; ++at) {
-    const Step& step = steps_[at];
-    if (step.kind != Step::Kind::Load) continue;
-    const uint32_t stream = loads_[step.load].stream;
-    if (streams[stream].rows == 0) throw Error(Code::Usage, fmt::format("LOAD: nothing is bound to stream {}", stream));
+  bool moved = false;  // columns between the host's memory and the card's
+  for (Load& load : loads_) {
+    if (load.step < step_at_[first] || load.step >= step_at_[last]) continue;
+    const tape_cuda_stream& stream = streams[load.stream];
+    if (stream.rows == 0)
+      throw Error(Code::Usage, fmt::format("LOAD: nothing is bound to stream {}", load.stream));
+    if (load.version == stream.version && !load.hosted) continue;
+    const bool was_hosted = std::exchange(load.hosted, false);
+    const Step& step = steps_[load.step];
     for (uint32_t i = step.first; i < step.last; ++i) {
       const Launch& launch = list_.launches[i];
       resolve_launch(launch, streams);
-      if (launch.kernel == load_kernel())
-        reinterpret_cast<LoadArgs*>(resolved_.data() + launch.arguments / 8)->gathered = 0;
+      if (launch.kernel != load_kernel()) continue;
+      reinterpret_cast<LoadArgs*>(resolved_.data() + launch.arguments / 8)->gathered = 0;
+      const auto& args = *reinterpret_cast<const LoadArgs*>(list_.packed.data() + launch.arguments / 8);
+      load.hosted = load.hosted || stream.on_host[offset_of(reinterpret_cast<Address>(args.column))] != 0;
     }
+    moved = moved || load.hosted != was_hosted;
+    if (!load.hosted && load.version != stream.version)
+      for (uint32_t i = step.first; i < step.last; ++i) patch(i);
+    load.version = stream.version;
   }
+  if (!moved) return;
+  drop_programs();
+  std::fill(cursors_.begin(), cursors_.end(), std::nullopt);
 }
 
 bool CudaExecutable::load(const Step& step) {
   Load& load = loads_[step.load];
   const tape_cuda_stream& stream = streams_[load.stream];
-  bool hosted = false;
-  for (uint32_t i = step.first; i < step.last; ++i) {
-    const Launch& launch = list_.launches[i];
-    if (launch.kernel != load_kernel()) continue;
-    const auto& args = *reinterpret_cast<const LoadArgs*>(list_.packed.data() + launch.arguments / 8);
-    hosted = hosted || stream.on_host[offset_of(reinterpret_cast<Address>(args.column))] != 0;
-  }
+  const bool hosted = load.hosted;
   std::optional<Cursor>& cursor = cursors_[load.stream];
   const auto rows = static_cast<int64_t>(stream.rows);
   if (hosted) {
@@ -419,7 +468,7 @@ bool CudaExecutable::load(const Step& step) {
       args.gathered = 1;
     }
   }
-  for (uint32_t i = step.first; i < step.last; ++i) launch(list_.launches[i]);
+  for (uint32_t i = step.first; i < step.last; ++i) launch(i);
   if (!fed) {
     cursor.reset();
     return true;
@@ -436,7 +485,7 @@ bool CudaExecutable::play(uint64_t first, uint64_t last) {
     const Step& step = steps_[at];
     switch (step.kind) {
       case Step::Kind::Launches:
-        for (uint32_t i = step.first; i < step.last; ++i) launch(list_.launches[i]);
+        for (uint32_t i = step.first; i < step.last; ++i) launch(i);
         ++at;
         break;
       case Step::Kind::Load:
@@ -458,26 +507,27 @@ bool CudaExecutable::play(uint64_t first, uint64_t last) {
   return true;
 }
 
-/// Between two passes: the card counts them, so that the fault knows its own.
-void CudaExecutable::tick() {
-  ++step_;
-  if (!faultable_) return;
-  ++ticks_;
-  auto* const fault = static_cast<Fault*>(fault_memory_.get());
-  TickArgs args{fault, fault};
-  Launch launch;
-  launch.kernel = tick_kernel();
-  launch.block[0] = 32;
-  launch_kernel(launch, &args, stream_.get());
-}
-
 void CudaExecutable::bind(uint32_t tensor, void* address) {
   places_[tensor] = {false, 0, static_cast<std::byte*>(address)};
-  for (const Launch& launch : list_.launches)
-    if (launch.rows_at < 0) resolve_launch(launch, nullptr);
+  for (uint32_t i = 0; i < list_.launches.size(); ++i) {
+    const Launch& launch = list_.launches[i];
+    const uint64_t* const symbols = list_.packed.data() + launch.arguments / 8;
+    if (std::none_of(symbols, symbols + launch.pointers,
+                     [&](uint64_t symbol) { return base_of(symbol) == kTensors + tensor; }))
+      continue;
+    if (launch.rows_at < 0) {
+      resolve_launch(launch, nullptr);
+      patch(i);
+    } else {
+      for (Load& load : loads_) load.version = 0;
+    }
+  }
   for (size_t i = 0; i < captured_.size(); ++i) {
     const std::vector<uint32_t>& touched = list_.libraries[i].tensors;
-    if (std::find(touched.begin(), touched.end(), tensor) != touched.end()) captured_[i] = capture(list_.libraries[i]);
+    if (std::find(touched.begin(), touched.end(), tensor) != touched.end()) {
+      captured_[i] = capture(list_.libraries[i]);
+      drop_programs();
+    }
   }
 }
 

@@ -8,6 +8,7 @@
 
 #include "cuda_backend/feed.h"
 #include "cuda_backend/fetch.h"
+#include "cuda_backend/graph_program.h"
 #include "cuda_backend/handles.h"
 #include "cuda_backend/launch.h"
 #include "cuda_backend/nvrtc/map_kernels.h"
@@ -20,7 +21,7 @@ namespace tape::cuda {
 
 class CudaExecutable {
  public:
-  CudaExecutable(const Stream& stream, const tape_cuda_plan& plan, LowerOptions options);
+  CudaExecutable(const Stream& stream, const tape_cuda_plan& plan, LowerOptions options, PlayOptions play);
 
   void run(uint64_t first, uint64_t last, uint64_t times, const tape_cuda_stream* streams);
   void bind(uint32_t tensor, void* address);
@@ -28,23 +29,12 @@ class CudaExecutable {
   [[nodiscard]] tape_cuda_fault take_fault();
 
  private:
-  struct Step {
-    enum class Kind : uint8_t { Launches, Load, Deliver, Begin, End } kind = Kind::Launches;
-    uint32_t first = 0, last = 0;  // launches
-    uint64_t command = 0;
-    uint32_t loop = 0, other = 0;  // Begin, End: the loop, the step of the partner
-    uint32_t piece = 0;            // Deliver: of the first launch
-    uint32_t load = 0;             // Load
-  };
-  struct Loop {
-    enum class Kind : uint8_t { Constant, Counted, While } kind = Kind::Constant;
-    int64_t count = 0, max = 0, left = 0;
-    uint32_t tensor = 0;
-    bool wide = false;  // i64
-  };
   struct Load {
     uint32_t stream = 0, cursor = 0;  // ids
     std::unique_ptr<Feed> feed;       // with columns in host memory, from the first run on
+    uint32_t step = 0;
+    uint64_t version = 0;  // of the stream, as its launches have it
+    bool hosted = false;   // some column lies in host memory
   };
   struct Place {
     bool in_arena = false;
@@ -59,7 +49,7 @@ class CudaExecutable {
   void make_feed(const Step& step);
   [[nodiscard]] void* resolve(Address address, uint64_t command, const tape_cuda_stream* streams) const;
   void resolve_launch(const Launch& launch, const tape_cuda_stream* streams);
-  void launch(const Launch& launch);
+  void launch(uint32_t index);
   [[nodiscard]] CapturedCall capture(const LaunchList::Library& library) const;
   [[nodiscard]] std::byte* address_of(uint32_t tensor) const;
   /// Bytes of device memory, after everything before; false when a fault has stopped the tape.
@@ -74,7 +64,20 @@ class CudaExecutable {
   /// A LOAD; false when a fault has stopped the tape.
   [[nodiscard]] bool load(const Step& step);
   [[nodiscard]] bool play(uint64_t first, uint64_t last);
-  void tick();
+  void count_passes(const std::vector<Call>& calls);
+
+  // From graphs (executable_graphs.cpp).
+  [[nodiscard]] bool hosted(const Step& step) const;
+  [[nodiscard]] GraphTape graph_tape();
+  /// Graphs for the passes to come, at most `left`; nullptr: they are played launch by launch.
+  [[nodiscard]] const GraphProgram* program_for(uint64_t left);
+  [[nodiscard]] bool make_program(std::optional<GraphProgram>& program, uint64_t passes);
+  void fill_program(GraphProgram& program, const GraphTape& tape);
+  void drop_programs();
+  /// The arguments of a launch have changed.
+  void patch(uint32_t launch);
+  [[nodiscard]] bool play(const GraphProgram& program);
+  [[nodiscard]] bool play(const GraphProgram& program, const GraphItem& item);
 
   const Stream& stream_;
   LaunchList list_;
@@ -100,6 +103,19 @@ class CudaExecutable {
   uint32_t ticks_ = 0;       // counted into Fault::reserved since that was cleared
   uint32_t first_tick_ = 0;  // of step 0
   bool unread_ = false;      // a run since the fault was last taken
+  PlayOptions play_;
+  std::vector<uint32_t> before_;
+  std::vector<uint64_t> before_ends_;
+  uint32_t tick_ = GraphTape::kNoTick;
+  bool ticks_alone_ = false;
+  /// How graphs are made; a way that fails gives way to the next.
+  enum class Way : uint8_t { Programmatic, Plain, Captured, None };
+  [[nodiscard]] Way first_way() const;
+  Way way_ = Way::None;
+  uint64_t turns_ = 0, turn_ = 0;  // runs that asked for graphs; the one that tries again after all ways failed
+  uint32_t failures_ = 0;
+  uint64_t together_ = 1;  // passes of many_
+  std::optional<GraphProgram> one_, many_;
   DeviceMemory fault_memory_;
   DeviceMemory constants_;
   std::unique_ptr<MapKernels> maps_;

@@ -36,7 +36,8 @@ struct LowerOptions {
 };
 
 /// Launches a kernel of ours, with resolved arguments.
-void launch_kernel(const Launch& launch, void* arguments, cudaStream_t stream);
+/// `programmatic`: it may be made ready while the kernel of ours before it ends.
+void launch_kernel(const Launch& launch, void* arguments, cudaStream_t stream, bool programmatic = false);
 
 /// The launches of a plan, or of the command at hand.
 class LaunchList {

@@ -9,33 +9,52 @@
 
 #include "cuda_backend/handles.h"
 
-#ifdef TAPE_CUDA_EMULATION
-
-namespace tape::cuda {
-
-/// Streams of the emulation play at once, so the call itself is what is kept.
-struct CapturedCall::State {
-  LibraryCall call;
-  AddressBook book;
-};
-
-CapturedCall::CapturedCall(const LibraryCall& call, const AddressBook& book)
-    : state_(std::make_unique<State>(State{call, book})) {}
-
-void CapturedCall::launch(cudaStream_t stream) const {
-  state_->call(stream, state_->book);
-}
-
-size_t CapturedCall::kernels() const {
-  return 0;
-}
-
-#else
-
+#ifndef TAPE_CUDA_EMULATION
 #include <cuda.h>
+#endif
 
 namespace tape::cuda {
 namespace {
+
+struct OwnedGraph {
+  cudaGraph_t graph = nullptr;
+  OwnedGraph() = default;
+  ~OwnedGraph() {
+    if (graph != nullptr) cudaGraphDestroy(graph);
+  }
+  OwnedGraph(const OwnedGraph&) = delete;
+  OwnedGraph& operator=(const OwnedGraph&) = delete;
+};
+
+void capture(const LibraryCall& call, const AddressBook& book, OwnedGraph& graph) {
+  const Stream stream;
+  // Relaxed: libraries load modules and ask for attributes on their first call.
+  check(cudaStreamBeginCapture(stream.get(), cudaStreamCaptureModeRelaxed), "cudaStreamBeginCapture");
+  try {
+    call(stream.get(), book);
+  } catch (...) {
+    static_cast<void>(cudaStreamEndCapture(stream.get(), &graph.graph));
+    static_cast<void>(cudaGetLastError());
+    throw;
+  }
+  check(cudaStreamEndCapture(stream.get(), &graph.graph), "cudaStreamEndCapture");
+}
+
+#ifdef TAPE_CUDA_EMULATION
+
+/// What a library plays there is no kernel.
+struct Kernel {};
+bool read_kernels(cudaGraph_t, std::vector<Kernel>&) {
+  return false;
+}
+[[noreturn]] void play(Kernel&, cudaStream_t) {
+  throw Error(Code::Internal, "cuda: no kernel was read");
+}
+[[noreturn]] std::pair<cudaGraphNode_t, cudaGraphNode_t> add_chain(const std::vector<Kernel>&, cudaGraph_t) {
+  throw Error(Code::Internal, "cuda: no kernel was read");
+}
+
+#else
 
 template <class F>
 F driver(const char* name) {
@@ -55,21 +74,14 @@ struct Driver {
   decltype(&::cuKernelGetFunction) function_of = driver<decltype(function_of)>("cuKernelGetFunction");
   decltype(&::cuFuncGetParamInfo) parameter = driver<decltype(parameter)>("cuFuncGetParamInfo");
   decltype(&::cuLaunchKernelEx) launch = driver<decltype(launch)>("cuLaunchKernelEx");
+  decltype(&::cuGraphAddKernelNode) add_node = driver<decltype(add_node)>("cuGraphAddKernelNode");
+  decltype(&::cuGraphKernelNodeSetAttribute) set_attribute =
+      driver<decltype(set_attribute)>("cuGraphKernelNodeSetAttribute");
 };
 const Driver& functions() {
   static const Driver all;
   return all;
 }
-
-struct Graph {
-  cudaGraph_t graph = nullptr;
-  Graph() = default;
-  ~Graph() {
-    if (graph != nullptr) cudaGraphDestroy(graph);
-  }
-  Graph(const Graph&) = delete;
-  Graph& operator=(const Graph&) = delete;
-};
 
 struct Kernel {
   CUfunction function = nullptr;
@@ -77,21 +89,8 @@ struct Kernel {
   std::vector<CUlaunchAttribute> attributes;
   std::vector<std::byte> bytes;   // of all parameters
   std::vector<void*> parameters;  // into bytes
+  bool programmatic = false;      // it waits for the kernel before it by itself
 };
-
-void capture(const LibraryCall& call, const AddressBook& book, Graph& graph) {
-  const Stream stream;
-  // Relaxed: libraries load modules and ask for attributes on their first call.
-  check(cudaStreamBeginCapture(stream.get(), cudaStreamCaptureModeRelaxed), "cudaStreamBeginCapture");
-  try {
-    call(stream.get(), book);
-  } catch (...) {
-    static_cast<void>(cudaStreamEndCapture(stream.get(), &graph.graph));
-    static_cast<void>(cudaGetLastError());
-    throw;
-  }
-  check(cudaStreamEndCapture(stream.get(), &graph.graph), "cudaStreamEndCapture");
-}
 
 /// The nodes of a graph that is a chain, with how each waits for the one before; nothing for another graph.
 struct Link {
@@ -175,6 +174,7 @@ bool read_kernel(const Link& link, Kernel& kernel) {
   kernel.config.blockDimZ = params.blockDimZ;
   kernel.config.sharedMemBytes = params.sharedMemBytes;
   read_attributes(link.node, kernel);
+  kernel.programmatic = link.programmatic;
   if (link.programmatic) {
     CUlaunchAttribute attribute{};
     attribute.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
@@ -184,52 +184,103 @@ bool read_kernel(const Link& link, Kernel& kernel) {
   return true;
 }
 
+bool read_kernels(cudaGraph_t graph, std::vector<Kernel>& kernels) {
+  const std::optional<std::vector<Link> > chain = chain_of(graph);
+  bool read = chain.has_value();
+  for (size_t i = 0; read && i < chain->size(); ++i) read = read_kernel((*chain)[i], kernels.emplace_back());
+  if (!read) kernels.clear();
+  return read;
+}
+
+void require(CUresult result, const char* what) {
+  if (result != CUDA_SUCCESS)
+    throw CudaError(Code::Internal,
+                    fmt::format("cuda: a library's kernel could not be {} ({})", what, static_cast<int>(result)));
+}
+
+void play(Kernel& kernel, cudaStream_t stream) {
+  kernel.config.hStream = stream;
+  kernel.config.attrs = kernel.attributes.data();
+  kernel.config.numAttrs = static_cast<unsigned>(kernel.attributes.size());
+  require(functions().launch(&kernel.config, kernel.function, kernel.parameters.data(), nullptr), "launched");
+}
+
+cudaGraphNode_t add_node(const Kernel& kernel, cudaGraph_t graph) {
+  CUDA_KERNEL_NODE_PARAMS params{};
+  params.func = kernel.function;
+  params.gridDimX = kernel.config.gridDimX;
+  params.gridDimY = kernel.config.gridDimY;
+  params.gridDimZ = kernel.config.gridDimZ;
+  params.blockDimX = kernel.config.blockDimX;
+  params.blockDimY = kernel.config.blockDimY;
+  params.blockDimZ = kernel.config.blockDimZ;
+  params.sharedMemBytes = kernel.config.sharedMemBytes;
+  params.kernelParams = const_cast<void**>(kernel.parameters.data());
+  CUgraphNode node = nullptr;
+  require(functions().add_node(&node, graph, nullptr, 0, &params), "added to a graph");
+  for (const CUlaunchAttribute& attribute : kernel.attributes)
+    if (attribute.id != CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION)  // an edge says that
+      require(functions().set_attribute(node, attribute.id, &attribute.value), "given an attribute");
+  return node;
+}
+
+std::pair<cudaGraphNode_t, cudaGraphNode_t> add_chain(const std::vector<Kernel>& kernels, cudaGraph_t graph) {
+  std::pair<cudaGraphNode_t, cudaGraphNode_t> ends{};
+  for (const Kernel& kernel : kernels) {
+    cudaGraphNode_t const node = add_node(kernel, graph);
+    cudaGraphEdgeData edge{};
+    if (kernel.programmatic) edge = {cudaGraphKernelNodePortProgrammatic, 0, cudaGraphDependencyTypeProgrammatic, {}};
+    if (ends.second != nullptr)
+      check(cudaGraphAddDependencies(graph, &ends.second, &node, &edge, 1), "cudaGraphAddDependencies");
+    ends = {ends.first == nullptr ? node : ends.first, node};
+  }
+  return ends;
+}
+
+#endif
+
 }  // namespace
 
 struct CapturedCall::State {
+  OwnedGraph graph;
   std::vector<Kernel> kernels;
-  cudaGraphExec_t graph = nullptr;  // where the kernels could not be read
+  cudaGraphExec_t exec = nullptr;  // where the kernels could not be read
 
   State() = default;
   ~State() {
-    if (graph != nullptr) cudaGraphExecDestroy(graph);
+    if (exec != nullptr) cudaGraphExecDestroy(exec);
   }
   State(const State&) = delete;
   State& operator=(const State&) = delete;
 };
 
 CapturedCall::CapturedCall(const LibraryCall& call, const AddressBook& book) : state_(std::make_unique<State>()) {
-  Graph graph;
-  capture(call, book, graph);
-  const std::optional<std::vector<Link> > chain = chain_of(graph.graph);
-  bool read = chain.has_value();
-  for (size_t i = 0; read && i < chain->size(); ++i) {
-    state_->kernels.emplace_back();
-    read = read_kernel((*chain)[i], state_->kernels.back());
+  capture(call, book, state_->graph);
+  if (read_kernels(state_->graph.graph, state_->kernels)) {
+    cudaGraphDestroy(std::exchange(state_->graph.graph, nullptr));
+    return;
   }
-  if (read) return;
-  state_->kernels.clear();
-  check(cudaGraphInstantiate(&state_->graph, graph.graph, 0), "cudaGraphInstantiate");
+  check(cudaGraphInstantiate(&state_->exec, state_->graph.graph, 0), "cudaGraphInstantiate");
 }
 
 void CapturedCall::launch(cudaStream_t stream) const {
-  if (state_->graph != nullptr) return check(cudaGraphLaunch(state_->graph, stream), "cudaGraphLaunch");
-  for (Kernel& kernel : state_->kernels) {
-    kernel.config.hStream = stream;
-    kernel.config.attrs = kernel.attributes.data();
-    kernel.config.numAttrs = static_cast<unsigned>(kernel.attributes.size());
-    if (const CUresult result = functions().launch(&kernel.config, kernel.function, kernel.parameters.data(), nullptr);
-        result != CUDA_SUCCESS)
-      throw Error(Code::Internal,
-                  fmt::format("cuda: a library's kernel could not be launched ({})", static_cast<int>(result)));
-  }
+  if (state_->exec != nullptr) return check(cudaGraphLaunch(state_->exec, stream), "cudaGraphLaunch");
+  for (Kernel& kernel : state_->kernels) play(kernel, stream);
+}
+
+std::pair<cudaGraphNode_t, cudaGraphNode_t> CapturedCall::add_to(cudaGraph_t graph) const {
+  if (!state_->kernels.empty()) return add_chain(state_->kernels, graph);
+  cudaGraphNode_t node = nullptr;
+  if (state_->exec == nullptr)  // a call of nothing
+    check(cudaGraphAddEmptyNode(&node, graph, nullptr, 0), "cudaGraphAddEmptyNode");
+  else
+    check(cudaGraphAddChildGraphNode(&node, graph, nullptr, 0, state_->graph.graph), "cudaGraphAddChildGraphNode");
+  return {node, node};
 }
 
 size_t CapturedCall::kernels() const {
   return state_->kernels.size();
 }
-
-#endif
 
 CapturedCall::~CapturedCall() = default;
 CapturedCall::CapturedCall(CapturedCall&&) noexcept = default;

@@ -41,8 +41,10 @@ class CapturedCall {
   CapturedCall(const CapturedCall&) = delete;
   CapturedCall& operator=(const CapturedCall&) = delete;
 
-  /// The launches of the call; only CudaExecutable::launch asks for them.
+  /// The launches of the call; only those who play a launch record ask for them.
   void launch(cudaStream_t stream) const;
+  /// Adds the call to a graph; its first and its last node.
+  [[nodiscard]] std::pair<cudaGraphNode_t, cudaGraphNode_t> add_to(cudaGraph_t graph) const;
   /// How many kernels were read back; 0 where the call stays a graph.
   [[nodiscard]] size_t kernels() const;
 

@@ -1,4 +1,5 @@
 // The functions behind the boundary. Every exception ends here, as a record.
+#include <algorithm>
 #include <cstdio>
 #include <cstring>
 #include <memory>
@@ -17,6 +18,7 @@ struct tape_cuda_backend {
   tape_cuda_card card{};
   tape_cuda_options options{};
   std::unique_ptr<tape::cuda::Stream> stream;
+  std::vector<std::string> notes;
   std::string lost;  // the CUDA error after which nothing on the card can be relied on
 };
 
@@ -128,6 +130,20 @@ tape::cuda::LowerOptions lower_options(const tape_cuda_backend& backend) {
   return {backend.options.canonical_order != 0, backend.card.major == 0 || backend.card.major >= 9};  // 0: emulated
 }
 
+tape::cuda::PlayOptions play_options(tape_cuda_backend& backend) {
+  tape::cuda::PlayOptions options;
+  options.mode = static_cast<tape::cuda::PlayMode>(backend.options.mode);
+  options.branches = static_cast<tape::cuda::Branches>(backend.options.branches);
+  options.programmatic = backend.card.major == 0 || backend.card.major >= 9;
+  options.processors = backend.card.processors;
+  options.note = [&backend](const std::string& note) {
+    constexpr size_t kMost = 16;
+    std::vector<std::string>& notes = backend.notes;
+    if (notes.size() < kMost && std::find(notes.begin(), notes.end(), note) == notes.end()) notes.push_back(note);
+  };
+  return options;
+}
+
 uint64_t select_kernel(tape_cuda_backend* backend, const tape_cuda_command* command, tape_cuda_error* error) {
   return guarded(backend, error, [&] {
     tape::cuda::LaunchList list;
@@ -141,7 +157,8 @@ uint64_t select_kernel(tape_cuda_backend* backend, const tape_cuda_command* comm
 
 tape_cuda_executable* prepare(tape_cuda_backend* backend, const tape_cuda_plan* plan, tape_cuda_error* error) {
   return guarded(backend, error, [&] {
-    return new tape_cuda_executable{backend, {*backend->stream, *plan, lower_options(*backend)}};
+    return new tape_cuda_executable{backend,
+                                    {*backend->stream, *plan, lower_options(*backend), play_options(*backend)}};
   });
 }
 
@@ -191,11 +208,13 @@ void synchronize(tape_cuda_backend* backend, tape_cuda_error* error) {
   guarded(backend, error, [&] { backend->stream->wait(); });
 }
 
-void notes(tape_cuda_backend*, char* text, uint64_t size) {
+void notes(tape_cuda_backend* backend, char* text, uint64_t size) {
   uint64_t at = 0;
   tape_cuda_error error{};
   guarded(&error, [&] {
-    for (const std::string& note : tape::cuda::library_notes()) {
+    std::vector<std::string> all = tape::cuda::library_notes();
+    all.insert(all.end(), backend->notes.begin(), backend->notes.end());
+    for (const std::string& note : all) {
       if (at + note.size() + 2 > size) break;
       std::memcpy(text + at, note.data(), note.size());
       at += note.size();

@@ -89,6 +89,10 @@ bool Ring::reserve(const Stream& stream, uint32_t piece) {
   return true;
 }
 
+bool Ring::reserve(const Stream& stream, std::span<const uint32_t> pieces) {
+  return std::all_of(pieces.begin(), pieces.end(), [&](uint32_t piece) { return reserve(stream, piece); });
+}
+
 bool Ring::poll() {
   while (!launched_.empty() && arrived())
     if (!take()) return false;

@@ -6,6 +6,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "cuda_backend/handles.h"
@@ -38,6 +39,9 @@ class Ring {
 
   /// Before a piece is launched: makes room, handing over what lies in the way. False: the run ends.
   [[nodiscard]] bool reserve(const Stream& stream, uint32_t piece);
+  /// The same for pieces that one graph pushes, at most as many as there are slots.
+  [[nodiscard]] bool reserve(const Stream& stream, std::span<const uint32_t> pieces);
+  [[nodiscard]] uint64_t slots() const { return slots_; }
   /// Hands over what has arrived. False: the run ends.
   [[nodiscard]] bool poll();
   /// Waits for the stream and hands over what was pushed before a fault, if there was one. False: the run ends.

@@ -215,6 +215,10 @@ class CudaExecutable final : public Executable {
     described.delivers = bindings_.host != nullptr ? 1 : 0;
     described.deliver = &deliver;
     described.user = this;
+    if (!plan_->before_ends.empty()) {
+      described.before = plan_->before.data();
+      described.before_ends = plan_->before_ends.data();
+    }
     tape_cuda_error error{};
     executable_ = plugin().prepare(backend_.get(), &described, &error);
     check(error);
@@ -400,11 +404,13 @@ class CudaBackend final : public Backend {
     capabilities_.name = "cuda";
     capabilities_.device = describe(card);
     capabilities_.memory = card.memory;
-    take_notes();
     capabilities_.stream_memory = card.memory / 4;
   }
 
-  [[nodiscard]] const Capabilities& capabilities() const override { return capabilities_; }
+  [[nodiscard]] const Capabilities& capabilities() const override {
+    take_notes();
+    return capabilities_;
+  }
   [[nodiscard]] std::unique_ptr<Buffer> allocate(uint64_t bytes) override {
     return std::make_unique<CudaBuffer>(backend_, bytes);
   }
@@ -427,9 +433,7 @@ class CudaBackend final : public Backend {
   }
   [[nodiscard]] std::unique_ptr<Executable> prepare(std::shared_ptr<const Plan> plan,
                                                     const Bindings& bindings) override {
-    auto executable = std::make_unique<CudaExecutable>(backend_, std::move(plan), bindings);
-    take_notes();
-    return executable;
+    return std::make_unique<CudaExecutable>(backend_, std::move(plan), bindings);
   }
   void synchronize() override {
     tape_cuda_error error{};
@@ -438,7 +442,8 @@ class CudaBackend final : public Backend {
   }
 
  private:
-  void take_notes() {
+  /// The plugin finds new ones while tapes are played.
+  void take_notes() const {
     char text[2048] = {};
     plugin().notes(backend_.get(), text, sizeof text);
     capabilities_.notes.clear();
@@ -447,7 +452,7 @@ class CudaBackend final : public Backend {
   }
 
   std::shared_ptr<tape_cuda_backend> backend_;
-  Capabilities capabilities_;
+  mutable Capabilities capabilities_;
 };
 
 }  // namespace

@@ -104,18 +104,18 @@ struct CursorArgs {  // the check of the cursor of a LOAD and its move, behind t
   int64_t* cursor;
   int64_t* valid;
   int64_t stream_rows, rows;
-  uint32_t pad, reserved;
+  uint32_t pad, ticks;  // ticks: the check counts a pass first, as the kernel below does
   Site site;
 };
 inline constexpr unsigned kCursorPointers = 3;
 
 struct TickArgs {
-  const Fault* guard;
   Fault* fault;
 };
-inline constexpr unsigned kTickPointers = 2;
-/// At the end of a pass: one more of them, unless there is a fault. One block.
+inline constexpr unsigned kTickPointers = 1;
+/// At the beginning of a pass: one more of them, unless there is a fault. One thread.
 [[nodiscard]] const void* tick_kernel();
+
 [[nodiscard]] const void* move_cursor_kernel();
 
 }  // namespace tape::cuda
