@@ -326,8 +326,9 @@ void CudaExecutable::read_fault() {
   stream_.wait();
   if (!faultable_ || fault->set == 0) return;
   stopped_ = true;
-  host_fault_ = {fault->kind, fault->operand, fault->command,  fault->position, fault->limit,
-                 fault->a,    fault->b,       fault->distance, fault->allowed,  std::max(fault->reserved - first_tick_, 1u) - 1};
+  host_fault_ = {
+      fault->kind, fault->operand, fault->command,  fault->position, fault->limit,
+      fault->a,    fault->b,       fault->distance, fault->allowed,  std::max(fault->reserved - first_tick_, 1u) - 1};
 }
 
 /// So that a loop ends soon after a fault: what the last look asked for has arrived by now or soon will.
@@ -420,8 +421,7 @@ void CudaExecutable::bind_streams(uint64_t first, uint64_t last, const tape_cuda
   for (Load& load : loads_) {
     if (load.step < step_at_[first] || load.step >= step_at_[last]) continue;
     const tape_cuda_stream& stream = streams[load.stream];
-    if (stream.rows == 0)
-      throw Error(Code::Usage, fmt::format("LOAD: nothing is bound to stream {}", load.stream));
+    if (stream.rows == 0) throw Error(Code::Usage, fmt::format("LOAD: nothing is bound to stream {}", load.stream));
     if (load.version == stream.version && !load.hosted) continue;
     const bool was_hosted = std::exchange(load.hosted, false);
     const Step& step = steps_[load.step];

@@ -48,9 +48,8 @@ GraphTape CudaExecutable::graph_tape() {
 
 void CudaExecutable::fill_program(GraphProgram& program, const GraphTape& tape) {
   for (const GraphPlan& plan : program.plans) {
-    program.graphs.push_back(way_ == Way::Captured
-                                 ? Graph::captured_of(plan, tape.source, play_.programmatic)
-                                 : Graph::explicit_of(plan, tape.source, way_ == Way::Programmatic));
+    program.graphs.push_back(way_ == Way::Captured ? Graph::captured_of(plan, tape.source, play_.programmatic)
+                                                   : Graph::explicit_of(plan, tape.source, way_ == Way::Programmatic));
     program.graphs.back().instantiate(stream_);
   }
 }

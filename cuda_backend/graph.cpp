@@ -20,19 +20,15 @@ cudaKernelNodeParams params_of(const Launch& launch, void** arguments) {
 
 }  // namespace
 
-Graph::Graph() {
-  check(cudaGraphCreate(&graph_, 0), "cudaGraphCreate");
-}
-
 Graph::~Graph() {
   if (exec_ != nullptr) cudaGraphExecDestroy(exec_);
   if (graph_ != nullptr) cudaGraphDestroy(graph_);
 }
 
-cudaGraphNode_t Graph::add_kernel(const Launch& launch, void* arguments) {
+cudaGraphNode_t add_kernel_node(const Launch& launch, void* arguments, cudaGraph_t graph) {
   const cudaKernelNodeParams params = params_of(launch, &arguments);
   cudaGraphNode_t node = nullptr;
-  check(cudaGraphAddKernelNode(&node, graph_, nullptr, 0, &params), "cudaGraphAddKernelNode");
+  check(cudaGraphAddKernelNode(&node, graph, nullptr, 0, &params), "cudaGraphAddKernelNode");
   if (launch.cluster > 1) {
     cudaLaunchAttributeValue value{};
     value.clusterDim.x = launch.cluster;
@@ -54,13 +50,14 @@ Graph::Ends Graph::add(const GraphPlan::Node& planned, const GraphSource& source
     const auto [first, last] = (*source.captured)[static_cast<size_t>(launch.foreign)].add_to(graph_);
     return {first, last, false};
   }
-  cudaGraphNode_t const node = add_kernel(launch, source.arguments_of(launch));
+  cudaGraphNode_t const node = add_kernel_node(launch, source.arguments_of(launch), graph_);
   kernels_.push_back({planned.launch, node});
   return {node, node, true};
 }
 
 Graph Graph::explicit_of(const GraphPlan& plan, const GraphSource& source, bool programmatic) {
   Graph graph;
+  check(cudaGraphCreate(&graph.graph_, 0), "cudaGraphCreate");
   std::vector<Ends> ends;
   std::vector<cudaGraphNode_t> from, to;
   std::vector<cudaGraphEdgeData> data;
@@ -83,7 +80,6 @@ Graph Graph::explicit_of(const GraphPlan& plan, const GraphSource& source, bool 
 
 Graph Graph::captured_of(const GraphPlan& plan, const GraphSource& source, bool programmatic) {
   Graph graph;
-  check(cudaGraphDestroy(std::exchange(graph.graph_, nullptr)), "cudaGraphDestroy");
   const Stream stream;
   check(cudaStreamBeginCapture(stream.get(), cudaStreamCaptureModeRelaxed), "cudaStreamBeginCapture");
   try {

@@ -16,7 +16,7 @@ namespace tape::cuda {
 struct GraphPlan {
   static constexpr uint32_t kJoin = ~uint32_t{0};
   struct Node {
-    uint32_t launch = kJoin;                     // in LaunchList::launches; kJoin: nothing but a place to wait for
+    uint32_t launch = kJoin;                    // in LaunchList::launches; kJoin: nothing but a place to wait for
     uint32_t before_begin = 0, before_end = 0;  // in `before`
   };
   std::vector<Node> nodes;
@@ -32,7 +32,7 @@ struct GraphPlan {
 /// Where the launches of a plan have their arguments.
 struct GraphSource {
   const std::vector<Launch>* launches = nullptr;
-  std::vector<uint64_t>* arguments = nullptr;          // with real addresses
+  std::vector<uint64_t>* arguments = nullptr;           // with real addresses
   const std::vector<CapturedCall>* captured = nullptr;  // by Launch::foreign
 
   [[nodiscard]] void* arguments_of(const Launch& launch) const {
@@ -76,14 +76,13 @@ class Graph {
     bool ours = false;  // waits, and says when the next may begin
   };
 
-  Graph();
+  Graph() = default;
   void swap(Graph& other) noexcept {
     std::swap(graph_, other.graph_);
     std::swap(exec_, other.exec_);
     std::swap(patches_, other.patches_);
     kernels_.swap(other.kernels_);
   }
-  [[nodiscard]] cudaGraphNode_t add_kernel(const Launch& launch, void* arguments);
   [[nodiscard]] Ends add(const GraphPlan::Node& node, const GraphSource& source);
 
   cudaGraph_t graph_ = nullptr;

@@ -6,10 +6,10 @@
 namespace tape::cuda {
 namespace {
 
-constexpr uint64_t kUnrolled = 64;         // nodes of an unrolled loop
-constexpr uint64_t kTogether = 256;        // nodes of several passes: at least 200 us where every node is short
-constexpr uint64_t kReduced = 4096;        // nodes of a graph for which superfluous edges are looked for
-constexpr size_t kDirect = 2;              // nodes that another waits for without a join
+constexpr uint64_t kUnrolled = 64;   // nodes of an unrolled loop
+constexpr uint64_t kTogether = 256;  // nodes of several passes: at least 200 us where every node is short
+constexpr uint64_t kReduced = 4096;  // nodes of a graph for which superfluous edges are looked for
+constexpr size_t kDirect = 2;        // nodes that another waits for without a join
 
 class Planner {
  public:
@@ -113,8 +113,7 @@ class Planner {
 
   /// Whether a launch takes half of the card or more.
   [[nodiscard]] bool is_wide(const Launch& launch) const {
-    return launch.foreign >= 0 ||
-           uint64_t{launch.grid[0]} * launch.grid[1] * launch.grid[2] * 2 >= tape_.processors;
+    return launch.foreign >= 0 || uint64_t{launch.grid[0]} * launch.grid[1] * launch.grid[2] * 2 >= tape_.processors;
   }
 
   void add_launches(const Step& step) {
@@ -283,13 +282,13 @@ class Planner {
   const GraphTape& tape_;
   const bool chain_;
   GraphProgram program_;
-  GraphPlan open_;                           // the graph that is being planned
-  std::vector<bool> followed_;               // by its nodes
+  GraphPlan open_;                            // the graph that is being planned
+  std::vector<bool> followed_;                // by its nodes
   std::vector<std::vector<uint64_t>> reach_;  // by its nodes
-  Nodes entry_;                              // what a command waits for that waits for no other of its level
-  std::optional<uint32_t> wide_;             // the last wide node of this graph
-  std::vector<Nodes> ends_of_;               // by command: the nodes to wait for
-  std::vector<uint32_t> seen_in_;            // by command: the segment that is true for
+  Nodes entry_;                               // what a command waits for that waits for no other of its level
+  std::optional<uint32_t> wide_;              // the last wide node of this graph
+  std::vector<Nodes> ends_of_;                // by command: the nodes to wait for
+  std::vector<uint32_t> seen_in_;             // by command: the segment that is true for
   uint32_t segment_ = 1;
   bool resumed_ = false;
 };

@@ -1,6 +1,6 @@
 // How a tape is cut into graphs: a graph goes on as far as nothing needs the host. Loops of a constant count that are
-// small are unrolled, longer ones play a graph of some of their passes over and over, and the host turns those that need
-// it in every pass.
+// small are unrolled, longer ones play a graph of some of their passes over and over, and the host turns those that
+// need it in every pass.
 #pragma once
 
 #include <functional>

@@ -38,6 +38,8 @@ struct LowerOptions {
 /// Launches a kernel of ours, with resolved arguments.
 /// `programmatic`: it may be made ready while the kernel of ours before it ends.
 void launch_kernel(const Launch& launch, void* arguments, cudaStream_t stream, bool programmatic = false);
+/// Adds the kernel to a graph.
+cudaGraphNode_t add_kernel_node(const Launch& launch, void* arguments, cudaGraph_t graph);
 
 /// The launches of a plan, or of the command at hand.
 class LaunchList {

@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "cuda_backend/handles.h"
+#include "cuda_backend/kernels/elementwise.h"
+#include "cuda_backend/launch.h"
 
 #ifndef TAPE_CUDA_EMULATION
 #include <cuda.h>
@@ -50,7 +52,7 @@ bool read_kernels(cudaGraph_t, std::vector<Kernel>&) {
 [[noreturn]] void play(Kernel&, cudaStream_t) {
   throw Error(Code::Internal, "cuda: no kernel was read");
 }
-[[noreturn]] std::pair<cudaGraphNode_t, cudaGraphNode_t> add_chain(const std::vector<Kernel>&, cudaGraph_t) {
+[[noreturn]] std::pair<cudaGraphNode_t, cudaGraphNode_t> add_chain(std::vector<Kernel>&, cudaGraph_t) {
   throw Error(Code::Internal, "cuda: no kernel was read");
 }
 
@@ -84,13 +86,40 @@ const Driver& functions() {
 }
 
 struct Kernel {
-  CUfunction function = nullptr;
+  CUfunction function = nullptr;  // nullptr: `fill` in its place
   CUlaunchConfig config{};
   std::vector<CUlaunchAttribute> attributes;
   std::vector<std::byte> bytes;   // of all parameters
   std::vector<void*> parameters;  // into bytes
+  bool packed = false;            // the parameters are one buffer, for the driver too
   bool programmatic = false;      // it waits for the kernel before it by itself
+  Launch fill;                    // a kernel of ours instead of a memset node
+  MoveArgs fill_args{};
 };
+
+/// What `extra` of a kernel launch names: a buffer and its size.
+struct Extra {
+  size_t size = 0;
+  void* list[5];
+  explicit Extra(std::vector<std::byte>& bytes)
+      : size(bytes.size()),
+        list{CU_LAUNCH_PARAM_BUFFER_POINTER, bytes.data(), CU_LAUNCH_PARAM_BUFFER_SIZE, &size, CU_LAUNCH_PARAM_END} {}
+};
+bool read_extra(void** extra, std::vector<std::byte>& bytes) {
+  const void* buffer = nullptr;
+  size_t size = 0;
+  for (; *extra != CU_LAUNCH_PARAM_END; extra += 2) {
+    if (*extra == CU_LAUNCH_PARAM_BUFFER_POINTER)
+      buffer = extra[1];
+    else if (*extra == CU_LAUNCH_PARAM_BUFFER_SIZE)
+      size = *static_cast<const size_t*>(extra[1]);
+    else
+      return false;
+  }
+  if (buffer == nullptr) return false;
+  bytes.assign(static_cast<const std::byte*>(buffer), static_cast<const std::byte*>(buffer) + size);
+  return true;
+}
 
 /// The nodes of a graph that is a chain, with how each waits for the one before; nothing for another graph.
 struct Link {
@@ -123,7 +152,7 @@ std::optional<std::vector<Link> > chain_of(cudaGraph_t graph) {
   for (const Link& link : chain) {
     cudaGraphNodeType type{};
     check(cudaGraphNodeGetType(link.node, &type), "cudaGraphNodeGetType");
-    if (type != cudaGraphNodeTypeKernel) return std::nullopt;
+    if (type != cudaGraphNodeTypeKernel && type != cudaGraphNodeTypeMemset) return std::nullopt;
   }
   return chain;
 }
@@ -148,8 +177,33 @@ void read_attributes(cudaGraphNode_t node, Kernel& kernel) {
   }
 }
 
+/// A memset node as a launch of ours.
+void read_fill(const Link& link, Kernel& kernel) {
+  cudaMemsetParams params{};
+  check(cudaGraphMemsetNodeGetParams(link.node, &params), "cudaGraphMemsetNodeGetParams");
+  View all;
+  all.shape = {static_cast<int64_t>(params.height), static_cast<int64_t>(params.width)};
+  all.elements = all.shape.elements();
+  all.strides = row_major_strides(all.shape);
+  if (params.height > 1) all.strides[0] = static_cast<int64_t>(params.pitch / params.elementSize);
+  const View* const views[] = {&all};
+  kernel.fill_args.dst = params.dst;
+  kernel.fill_args.value = params.value;
+  kernel.fill_args.nest = make_nest(views);
+  kernel.fill.kernel = fill_kernel(params.elementSize == 1   ? DType::U8
+                                   : params.elementSize == 2 ? DType::F16
+                                                             : DType::I32);
+  kernel.fill.grid[0] = static_cast<uint32_t>(LaunchList::over(kernel.fill_args.nest.elements).x);
+}
+
 /// False where the driver does not say what the kernel is called with.
 bool read_kernel(const Link& link, Kernel& kernel) {
+  cudaGraphNodeType type{};
+  check(cudaGraphNodeGetType(link.node, &type), "cudaGraphNodeGetType");
+  if (type == cudaGraphNodeTypeMemset) {
+    read_fill(link, kernel);
+    return true;
+  }
   CUDA_KERNEL_NODE_PARAMS params{};
   if (functions().node_params(link.node, &params) != CUDA_SUCCESS) return false;
   kernel.function = params.func;
@@ -157,7 +211,9 @@ bool read_kernel(const Link& link, Kernel& kernel) {
       (params.kern == nullptr || functions().function_of(&kernel.function, params.kern) != CUDA_SUCCESS))
     return false;
   std::vector<size_t> offsets;
-  for (size_t i = 0;; ++i) {
+  kernel.packed = params.kernelParams == nullptr && params.extra != nullptr;
+  if (kernel.packed && !read_extra(params.extra, kernel.bytes)) return false;
+  for (size_t i = 0; !kernel.packed; ++i) {
     size_t offset = 0, size = 0;
     if (functions().parameter(kernel.function, i, &offset, &size) != CUDA_SUCCESS) break;
     if (params.kernelParams == nullptr) return false;
@@ -199,13 +255,18 @@ void require(CUresult result, const char* what) {
 }
 
 void play(Kernel& kernel, cudaStream_t stream) {
+  if (kernel.function == nullptr) return launch_kernel(kernel.fill, &kernel.fill_args, stream);
   kernel.config.hStream = stream;
   kernel.config.attrs = kernel.attributes.data();
   kernel.config.numAttrs = static_cast<unsigned>(kernel.attributes.size());
-  require(functions().launch(&kernel.config, kernel.function, kernel.parameters.data(), nullptr), "launched");
+  Extra extra(kernel.bytes);
+  require(functions().launch(&kernel.config, kernel.function, kernel.packed ? nullptr : kernel.parameters.data(),
+                             kernel.packed ? extra.list : nullptr),
+          "launched");
 }
 
-cudaGraphNode_t add_node(const Kernel& kernel, cudaGraph_t graph) {
+cudaGraphNode_t add_node(Kernel& kernel, cudaGraph_t graph) {
+  if (kernel.function == nullptr) return add_kernel_node(kernel.fill, &kernel.fill_args, graph);
   CUDA_KERNEL_NODE_PARAMS params{};
   params.func = kernel.function;
   params.gridDimX = kernel.config.gridDimX;
@@ -215,7 +276,11 @@ cudaGraphNode_t add_node(const Kernel& kernel, cudaGraph_t graph) {
   params.blockDimY = kernel.config.blockDimY;
   params.blockDimZ = kernel.config.blockDimZ;
   params.sharedMemBytes = kernel.config.sharedMemBytes;
-  params.kernelParams = const_cast<void**>(kernel.parameters.data());
+  Extra extra(kernel.bytes);
+  if (kernel.packed)
+    params.extra = extra.list;
+  else
+    params.kernelParams = kernel.parameters.data();
   CUgraphNode node = nullptr;
   require(functions().add_node(&node, graph, nullptr, 0, &params), "added to a graph");
   for (const CUlaunchAttribute& attribute : kernel.attributes)
@@ -224,9 +289,9 @@ cudaGraphNode_t add_node(const Kernel& kernel, cudaGraph_t graph) {
   return node;
 }
 
-std::pair<cudaGraphNode_t, cudaGraphNode_t> add_chain(const std::vector<Kernel>& kernels, cudaGraph_t graph) {
+std::pair<cudaGraphNode_t, cudaGraphNode_t> add_chain(std::vector<Kernel>& kernels, cudaGraph_t graph) {
   std::pair<cudaGraphNode_t, cudaGraphNode_t> ends{};
-  for (const Kernel& kernel : kernels) {
+  for (Kernel& kernel : kernels) {
     cudaGraphNode_t const node = add_node(kernel, graph);
     cudaGraphEdgeData edge{};
     if (kernel.programmatic) edge = {cudaGraphKernelNodePortProgrammatic, 0, cudaGraphDependencyTypeProgrammatic, {}};

@@ -1,7 +1,6 @@
 // Calls of libraries (cuBLASLt, CUB) among the launches. A library launches by itself, so its call is captured once, in
-// prepare: its kernel nodes are read back and become launches like our own, in their order. What cannot be read back
-// (memset nodes, several roots) stays an instantiated graph.
-#pragma once
+// prepare: its kernel and memset nodes are read back and become launches like our own, in their order. What cannot be
+// read back (several roots, copies) stays a graph of its own.
 
 #include <cuda_runtime.h>
 

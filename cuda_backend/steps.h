@@ -1,5 +1,5 @@
-// A tape as its steps: launches, and the places between them where the host may have to look (loops over device scalars)
-// or make room (STORE, TRACE).
+// A tape as its steps: launches, and the places between them where the host may have to look (loops over device
+// scalars) or make room (STORE, TRACE).
 #pragma once
 
 #include <cstdint>
