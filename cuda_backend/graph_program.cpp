@@ -196,7 +196,7 @@ class Planner {
     const std::optional<Weight> body = loop.kind == Loop::Kind::Constant ? weigh(begin) : std::nullopt;
     if (!body || body->pieces > most_pieces()) return turn_by_host(begin);
     const auto count = static_cast<uint64_t>(std::max<int64_t>(loop.count, 0));
-    if (count == 0 || body->nodes == 0) return;
+    if (count == 0 || body->nodes == 0) return chain_ ? void() : ends_are(step.command, waits_of(step.command));
     const Weight all = times(*body, loop.count);
     if (all.nodes <= kUnrolled && open_.pieces.size() + all.pieces <= most_pieces()) return unroll(begin, count);
     close();

@@ -1,6 +1,7 @@
 // Calls of libraries (cuBLASLt, CUB) among the launches. A library launches by itself, so its call is captured once, in
 // prepare: its kernel and memset nodes are read back and become launches like our own, in their order. What cannot be
 // read back (several roots, copies) stays a graph of its own.
+#pragma once
 
 #include <cuda_runtime.h>
 
