@@ -143,7 +143,7 @@ void CudaExecutable::count_passes(const std::vector<Call>& calls) {
   if (first->opcode() == Opcode::Load && !in_loop) {
     const auto load = std::find_if(loads_.begin(), loads_.end(),
                                    [&](const Load& each) { return steps_[each.step].command == first->index; });
-    tick_ = steps_[load->step].first;
+    tick_ = steps_[load->step].last - 1;  // its check
     reinterpret_cast<CursorArgs*>(list_.packed.data() + list_.launches[tick_].arguments / 8)->ticks = 1;
     return;
   }
@@ -519,7 +519,7 @@ void CudaExecutable::bind(uint32_t tensor, void* address) {
       resolve_launch(launch, nullptr);
       patch(i);
     } else {
-      for (Load& load : loads_) load.version = 0;
+      for (Load& load : loads_) load.version = kUnresolved;
     }
   }
   for (size_t i = 0; i < captured_.size(); ++i) {

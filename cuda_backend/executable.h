@@ -29,12 +29,13 @@ class CudaExecutable {
   [[nodiscard]] tape_cuda_fault take_fault();
 
  private:
+  static constexpr uint64_t kUnresolved = ~uint64_t{0};
   struct Load {
     uint32_t stream = 0, cursor = 0;  // ids
     std::unique_ptr<Feed> feed;       // with columns in host memory, from the first run on
     uint32_t step = 0;
-    uint64_t version = 0;  // of the stream, as its launches have it
-    bool hosted = false;   // some column lies in host memory
+    uint64_t version = kUnresolved;  // of the stream, as its launches have it
+    bool hosted = false;             // some column lies in host memory
   };
   struct Place {
     bool in_arena = false;

@@ -322,6 +322,7 @@ __global__ void move_cursor(const __grid_constant__ CursorArgs args) {
       fault.limit = args.stream_rows;
     }
   };
+  if (args.ticks != 0 && args.fault->set == 0) ++args.fault->reserved;  // wraps
   find_first(args.fault, args.site, 1, Test{args});
   if (args.fault->set != 0) return;
   const int64_t from = args.cursor[1];

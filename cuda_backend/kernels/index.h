@@ -104,7 +104,7 @@ struct CursorArgs {  // the check of the cursor of a LOAD and its move, behind t
   int64_t* cursor;
   int64_t* valid;
   int64_t stream_rows, rows;
-  uint32_t pad, ticks;  // ticks: the check counts a pass first, as the kernel below does
+  uint32_t pad, ticks;  // ticks: it counts a pass first, as the kernel below does
   Site site;
 };
 inline constexpr unsigned kCursorPointers = 3;

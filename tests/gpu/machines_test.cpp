@@ -113,10 +113,10 @@ TEST(Machines, ManyRunsTakeNoMemory) {
         EXPECT_TRUE(faulting);
       }
     };
-    run();
-    const uint64_t after_one = free_cuda_memory();
-    for (int i = 1; i < (is_emulated() ? 30 : 1000); ++i) run();
-    EXPECT_EQ(free_cuda_memory(), after_one);
+    for (int i = 0; i < 2; ++i) run();  // graphs are made for the second
+    const uint64_t after_two = free_cuda_memory();
+    for (int i = 2; i < (is_emulated() ? 30 : 1000); ++i) run();
+    EXPECT_EQ(free_cuda_memory(), after_two);
   }
 }
 
@@ -147,7 +147,7 @@ TEST(Machines, ACardThatIsLostSaysSo) {
   const std::string first = error_of([&] { machine.run("main"); }, Code::Internal);
   ::unsetenv("TAPE_EMULATION_FAILS");
   EXPECT_EQ(first,
-            "cuda: cudaLaunchKernelExC: unspecified launch failure (cudaErrorLaunchFailure): the Machine is lost, make "
+            "cuda: cudaGraphLaunch: unspecified launch failure (cudaErrorLaunchFailure): the Machine is lost, make "
             "another");
   EXPECT_EQ(error_of([&] { machine.run("main"); }, Code::Internal), first);
   EXPECT_EQ(error_of([&] { machine.run("forward"); }, Code::Internal), first);
