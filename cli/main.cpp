@@ -51,8 +51,10 @@ struct Missing {
   const char* needs;
 };
 constexpr Missing kMissing[] = {
-    {"math", "the cuda backend"}, {"tune", "the cuda backend"}, {"guard", "the cuda backend"},
-    {"profile", "the profiler"},  {"trace", "the profiler"},
+    {"math", "the cuda backend"},
+    {"tune", "the cuda backend"},
+    {"guard", "the cuda backend"},
+    {"trace", "the profiler"},
 };
 
 std::string overview() {

@@ -8,6 +8,7 @@
 
 #include "cli/pipeline.h"
 #include "cli/plot.h"
+#include "cli/profile.h"
 #include "cli/source.h"
 #include "cli/spec.h"
 #include "embed/backends.h"
@@ -237,6 +238,7 @@ class Run {
     backend.canonical_order = canonical_;
     backend.mode = static_cast<PlayMode>(mode_);
     backend.branches = static_cast<Branches>(branches_);
+    backend.profile = arguments_.flag("profile");
     MachineOptions options;
     options.reuse = !arguments_.flag("no-reuse");
     options.poison = arguments_.flag("poison");
@@ -547,14 +549,18 @@ class Run {
     else if (!plotted_.empty())
       std::fputs(plot_.text().c_str(), stderr);
     outputs.write(arguments_.json ? &values : nullptr);
+    const std::optional<Profile> profile = prepared_->profile();
+    const Capabilities& backend = machine_->backend().capabilities();
     if (arguments_.json) {
-      const nlohmann::json json{{"tape", entry_name()}, {"backend", machine_->backend().capabilities().name},
-                                {"runs", runs_},        {"seconds", seconds_},
-                                {"outputs", values},    {"log", log_},
-                                {"agree", agree}};
+      nlohmann::json json{{"tape", entry_name()}, {"backend", machine_->backend().capabilities().name},
+                          {"runs", runs_},        {"seconds", seconds_},
+                          {"outputs", values},    {"log", log_},
+                          {"agree", agree}};
+      if (profile) json["profile"] = profile_json(*profile, prepared_->plan(), backend, runs_);
       print(json.dump(2) + "\n");
     } else {
       print(small);
+      if (profile && runs_ != 0) print(profile_text(*profile, prepared_->plan(), backend, runs_));
     }
     return agree ? 0 : static_cast<int>(Code::Mismatch);
   }
@@ -636,6 +642,8 @@ void run_options(po::options_description& options) {
       "optimize,O", po::value<int>()->value_name("0|1"), "1 drops dead commands")("no-reuse", po::bool_switch(),
                                                                                   "every local has bytes of its own")(
       "poison", po::bool_switch(), "fill locals with 0xFF before their first write")(
+      "profile", po::bool_switch(),
+      "how long every command took, with its line and how near that is to the device's best")(
       "dry-run", po::bool_switch(), "plan, do not play")("quiet,q", po::bool_switch(), "no header");
 }
 

@@ -49,6 +49,7 @@ class CpuBackend final : public Backend {
     if (v3) choosers_ = tape_cpu_choosers_v3();
 #endif
     context_ = {pool_.get(), options.oracle, options.canonical_matmul};
+    timed_ = options.profile;
     capabilities_.name = options.oracle ? "cpu64" : "cpu";
     capabilities_.device = fmt::format("{}, {}, {} thread{}", cpu::processor_name(), v3 ? "x86-64-v3" : "baseline",
                                        pool_->threads(), pool_->threads() == 1 ? "" : "s");
@@ -87,7 +88,7 @@ class CpuBackend final : public Backend {
 
   [[nodiscard]] std::unique_ptr<Executable> prepare(std::shared_ptr<const Plan> plan,
                                                     const Bindings& bindings) override {
-    return std::make_unique<cpu::CpuExecutable>(std::move(plan), bindings, capabilities_, choosers_, context_);
+    return std::make_unique<cpu::CpuExecutable>(std::move(plan), bindings, capabilities_, choosers_, context_, timed_);
   }
 
   void synchronize() override {}
@@ -97,6 +98,7 @@ class CpuBackend final : public Backend {
   const cpu::Chooser* choosers_ = nullptr;
   cpu::Context context_;
   Capabilities capabilities_;
+  bool timed_ = false;
 };
 
 }  // namespace

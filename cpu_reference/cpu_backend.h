@@ -11,6 +11,7 @@ struct CpuOptions {
   unsigned threads = 0;           // workers; 0: all processors. Bits never depend on it
   bool canonical_matmul = false;  // MATMUL in canonical order instead of BLAS on fixed tiles
   bool oracle = false;            // cpu64
+  bool profile = false;           // Executable::profile answers
   bool baseline = false;          // do not use the x86-64-v3 kernels even where the processor has them
 };
 

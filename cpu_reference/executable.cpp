@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <limits>
 #include <utility>
@@ -76,8 +77,14 @@ Call describe_call(const Command& command, std::span<const OperandType> types, c
 }
 
 CpuExecutable::CpuExecutable(std::shared_ptr<const Plan> plan, const Bindings& bindings,
-                             const Capabilities& capabilities, const Chooser* choosers, Context context)
-    : plan_(std::move(plan)), bindings_(bindings), capabilities_(capabilities), choosers_(choosers), context_(context) {
+                             const Capabilities& capabilities, const Chooser* choosers, Context context, bool timed)
+    : plan_(std::move(plan)),
+      bindings_(bindings),
+      capabilities_(capabilities),
+      choosers_(choosers),
+      context_(context),
+      timed_(timed) {
+  if (timed_) profile_.commands.resize(plan_->commands.size());
   build();
 }
 
@@ -265,8 +272,11 @@ void CpuExecutable::play(uint64_t first, uint64_t last) {
       if (item.kind == Item::Kind::Straight) {
         if (item.first >= last_step) break;
         const Step* const end = steps_.data() + std::min(item.last, last_step);
-        for (step = steps_.data() + std::max(item.first, first_step); step < end; ++step)
-          step->kernel(step->call, context_);
+        step = steps_.data() + std::max(item.first, first_step);
+        if (timed_)
+          for (; step < end; ++step) play_timed(*step);
+        else
+          for (; step < end; ++step) step->kernel(step->call, context_);
         ++at;
         continue;
       }
@@ -308,6 +318,29 @@ class CpuFetch final : public Fetch {
 
 std::unique_ptr<Fetch> CpuExecutable::fetch(std::span<const ByteRange> ranges) {
   return std::make_unique<CpuFetch>(ranges, !fault_);
+}
+
+void CpuExecutable::play_timed(const Step& step) {
+  const auto begin = std::chrono::steady_clock::now();
+  step.kernel(step.call, context_);
+  if (step.poisons) return;
+  CommandTime& time = profile_.commands[step.command];
+  time.seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  ++time.plays;
+}
+
+std::optional<Profile> CpuExecutable::profile() {
+  if (!timed_) return std::nullopt;
+  Profile taken = profile_;
+  std::fill(profile_.commands.begin(), profile_.commands.end(), CommandTime{});
+  constexpr size_t kBytes = size_t{64} << 20;
+  const std::vector<std::byte> from(kBytes, std::byte{1});
+  std::vector<std::byte> to(kBytes);
+  const auto begin = std::chrono::steady_clock::now();
+  std::copy(from.begin(), from.end(), to.begin());
+  taken.copy_rate = 2.0 * kBytes / std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  taken.how = "the clock around each command";
+  return taken;
 }
 
 std::optional<FaultRecord> CpuExecutable::fault() {

@@ -19,7 +19,7 @@ namespace tape::cpu {
 class CpuExecutable final : public Executable {
  public:
   CpuExecutable(std::shared_ptr<const Plan> plan, const Bindings& bindings, const Capabilities& capabilities,
-                const Chooser* choosers, Context context);
+                const Chooser* choosers, Context context, bool timed);
 
   using Executable::run;
   void run(uint64_t times) override;
@@ -27,6 +27,7 @@ class CpuExecutable final : public Executable {
   void bind(TensorId tensor, std::byte* address) override;
   [[nodiscard]] std::unique_ptr<Fetch> fetch(std::span<const ByteRange> ranges) override;
   [[nodiscard]] std::optional<FaultRecord> fault() override;
+  [[nodiscard]] std::optional<Profile> profile() override;
 
  private:
   struct Step {
@@ -62,6 +63,7 @@ class CpuExecutable final : public Executable {
   [[nodiscard]] Loop make_loop(uint64_t index) const;
 
   void play(uint64_t first, uint64_t last);
+  void play_timed(const Step& step);
   [[nodiscard]] static bool enter(Loop& loop);
   [[nodiscard]] static bool again(Loop& loop);
 
@@ -79,6 +81,8 @@ class CpuExecutable final : public Executable {
   std::vector<size_t> item_at_;              // by command, and one past the last: the item it is in or begins
   std::optional<FaultRecord> fault_;
   uint64_t passes_ = 0;  // since fault() was asked
+  bool timed_;  // Executable::profile answers
+  Profile profile_;
 };
 
 }  // namespace tape::cpu

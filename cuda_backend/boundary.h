@@ -7,7 +7,7 @@
 
 extern "C" {
 
-#define TAPE_CUDA_BOUNDARY_VERSION 4u
+#define TAPE_CUDA_BOUNDARY_VERSION 5u
 #define TAPE_CUDA_ENTRY "tape_cuda_plugin_v1"
 
 struct tape_cuda_backend;
@@ -127,10 +127,25 @@ struct tape_cuda_card {
   uint32_t processors;
 };
 
+struct tape_cuda_time {
+  double seconds;
+  uint64_t plays;
+};
+
+/// How long the commands of an executable took since that was last asked.
+struct tape_cuda_profile {
+  tape_cuda_time* commands;  // commands_count of them, filled in
+  uint64_t commands_count;
+  double copy_rate;      // bytes read and written in a second by a copy within the card; 0: not known
+  double math_rates[4];  // operations in a second at best: f64, f32, tf32, halves; 0: not known
+  char how[128];         // what measured
+};
+
 struct tape_cuda_options {
   uint32_t canonical_order;  // MATMUL in canonical order at every size
   uint32_t mode;             // 0: a graph of nodes, 1: a captured graph, 2: launches into a stream
   uint32_t branches;         // of a graph. 0: a chain, 1: side by side where it pays, 2: wherever nothing forbids it
+  uint32_t profile;          // commands are timed; without CUPTI they play in a stream
 };
 
 struct tape_cuda_plugin {
@@ -164,6 +179,8 @@ struct tape_cuda_plugin {
   void (*synchronize)(tape_cuda_backend*, tape_cuda_error* error);
   /// What changes results from outside (a missing library, the environment), known by now: lines into `text`.
   void (*notes)(tape_cuda_backend*, char* text, uint64_t size);
+  /// Of an executable made with the option, when what it launched is over.
+  void (*profile)(tape_cuda_executable*, tape_cuda_profile* profile, tape_cuda_error* error);
 };
 
 /// The only symbol of the plugin: `const tape_cuda_plugin* tape_cuda_plugin_v1()`.

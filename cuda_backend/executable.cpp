@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstring>
 
+#include "cuda_backend/cupti.h"
 #include "vm/error.h"
 
 namespace tape::cuda {
@@ -83,6 +84,10 @@ CudaExecutable::CudaExecutable(const Stream& stream, const tape_cuda_plan& plan,
   if (plan.before != nullptr) {
     before_ends_.assign(plan.before_ends, plan.before_ends + plan.commands_count);
     before_.assign(plan.before, plan.before + (before_ends_.empty() ? 0 : before_ends_.back()));
+  }
+  if (options.profile) {
+    profile_ = std::make_unique<Profile>(plan.commands_count);
+    if (!Profile::sees_graphs()) play_.mode = PlayMode::Stream;
   }
   way_ = first_way();
   add_calls(plan);
@@ -279,6 +284,7 @@ void CudaExecutable::resolve_launch(const Launch& launch, const tape_cuda_stream
 }
 
 CapturedCall CudaExecutable::capture(const LaunchList::Library& library) const {
+  const TraceMark mark(&list_.launches, library.command);
   return {library.call, AddressBook([this, command = library.command](Address address) {
             return resolve(address, command, nullptr);
           })};
@@ -287,8 +293,14 @@ CapturedCall CudaExecutable::capture(const LaunchList::Library& library) const {
 void CudaExecutable::launch(uint32_t index) {
   const Launch& launch = list_.launches[index];
   if (index == tick_) ++ticks_;
-  if (launch.foreign >= 0) return captured_[static_cast<size_t>(launch.foreign)].launch(stream_.get());
-  launch_kernel(launch, reinterpret_cast<std::byte*>(resolved_.data()) + launch.arguments, stream_.get());
+  const TraceMark mark(&list_.launches, launch.command);
+  const bool timed = profile_ != nullptr && !Profile::sees_graphs();
+  if (timed) profile_->begin(launch.command, stream_);
+  if (launch.foreign >= 0)
+    captured_[static_cast<size_t>(launch.foreign)].launch(stream_.get());
+  else
+    launch_kernel(launch, reinterpret_cast<std::byte*>(resolved_.data()) + launch.arguments, stream_.get());
+  if (timed) profile_->end(stream_);
 }
 
 void launch_kernel(const Launch& launch, void* arguments, cudaStream_t stream, bool programmatic) {
@@ -529,6 +541,11 @@ void CudaExecutable::bind(uint32_t tensor, void* address) {
       drop_programs();
     }
   }
+}
+
+void CudaExecutable::take_profile(tape_cuda_profile& into) {
+  if (profile_ == nullptr) throw Error(Code::Usage, "cuda: the backend was not opened for a profile");
+  profile_->take(list_.launches, captured_, stream_, into);
 }
 
 tape_cuda_fault CudaExecutable::take_fault() {

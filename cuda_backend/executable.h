@@ -12,6 +12,7 @@
 #include "cuda_backend/handles.h"
 #include "cuda_backend/launch.h"
 #include "cuda_backend/nvrtc/map_kernels.h"
+#include "cuda_backend/profile.h"
 #include "cuda_backend/ring.h"
 
 namespace tape::cuda {
@@ -27,6 +28,8 @@ class CudaExecutable {
   void bind(uint32_t tensor, void* address);
   [[nodiscard]] std::unique_ptr<FetchedBytes> fetch(std::span<const tape_cuda_range> ranges) const;
   [[nodiscard]] tape_cuda_fault take_fault();
+  /// When everything launched is over.
+  void take_profile(tape_cuda_profile& into);
 
  private:
   static constexpr uint64_t kUnresolved = ~uint64_t{0};
@@ -122,6 +125,7 @@ class CudaExecutable {
   std::unique_ptr<MapKernels> maps_;
   PinnedMemory pinned_;  // a Fault, then 64 bytes
   tape_cuda_fault host_fault_{};
+  std::unique_ptr<Profile> profile_;  // where it was asked for
 };
 
 }  // namespace tape::cuda

@@ -51,6 +51,7 @@ void CudaExecutable::fill_program(GraphProgram& program, const GraphTape& tape) 
     program.graphs.push_back(way_ == Way::Captured ? Graph::captured_of(plan, tape.source, play_.programmatic)
                                                    : Graph::explicit_of(plan, tape.source, way_ == Way::Programmatic));
     program.graphs.back().instantiate(stream_);
+    if (profile_) profile_->add_graph(plan, list_.launches, way_ == Way::Captured);
   }
 }
 

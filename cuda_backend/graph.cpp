@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "cuda_backend/cupti.h"
+
 namespace tape::cuda {
 namespace {
 
@@ -46,6 +48,7 @@ Graph::Ends Graph::add(const GraphPlan::Node& planned, const GraphSource& source
     return {node, node, false};
   }
   const Launch& launch = (*source.launches)[planned.launch];
+  const TraceMark mark(source.launches, launch.command);
   if (launch.foreign >= 0) {
     const auto [first, last] = (*source.captured)[static_cast<size_t>(launch.foreign)].add_to(graph_);
     return {first, last, false};
@@ -87,6 +90,7 @@ Graph Graph::captured_of(const GraphPlan& plan, const GraphSource& source, bool 
     for (const GraphPlan::Node& node : plan.nodes) {
       if (node.launch == GraphPlan::kJoin) continue;
       const Launch& launch = (*source.launches)[node.launch];
+      const TraceMark mark(source.launches, launch.command);
       if (launch.foreign >= 0)
         (*source.captured)[static_cast<size_t>(launch.foreign)].launch(stream.get());
       else

@@ -33,6 +33,7 @@ struct Launch {
 struct LowerOptions {
   bool canonical = false;  // --order canonical: no library for MATMUL, no tensor cores for convolutions
   bool clusters = true;    // the card has them
+  bool profile = false;    // the executable times its commands
 };
 
 /// Launches a kernel of ours, with resolved arguments.

@@ -127,7 +127,8 @@ void download(tape_cuda_backend* backend, void* to, const void* from, uint64_t b
 }
 
 tape::cuda::LowerOptions lower_options(const tape_cuda_backend& backend) {
-  return {backend.options.canonical_order != 0, backend.card.major == 0 || backend.card.major >= 9};  // 0: emulated
+  return {backend.options.canonical_order != 0, backend.card.major == 0 || backend.card.major >= 9,  // 0: emulated
+          backend.options.profile != 0};
 }
 
 tape::cuda::PlayOptions play_options(tape_cuda_backend& backend) {
@@ -224,6 +225,10 @@ void notes(tape_cuda_backend* backend, char* text, uint64_t size) {
   if (size != 0) text[at] = 0;
 }
 
+void profile(tape_cuda_executable* executable, tape_cuda_profile* profile, tape_cuda_error* error) {
+  guarded(executable->backend, error, [&] { executable->executable.take_profile(*profile); });
+}
+
 constexpr tape_cuda_plugin kPlugin{TAPE_CUDA_BOUNDARY_VERSION,
                                    &probe,
                                    &open_card,
@@ -242,7 +247,8 @@ constexpr tape_cuda_plugin kPlugin{TAPE_CUDA_BOUNDARY_VERSION,
                                    &drop_fetch,
                                    &fault,
                                    &synchronize,
-                                   &notes};
+                                   &notes,
+                                   &profile};
 
 }  // namespace
 

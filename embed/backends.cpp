@@ -17,6 +17,7 @@ std::unique_ptr<Backend> open_cpu(const BackendOptions& options, bool oracle) {
   cpu.threads = options.threads;
   cpu.canonical_matmul = options.canonical_order;
   cpu.oracle = oracle;
+  cpu.profile = options.profile;
   return make_cpu_backend(cpu);
 }
 

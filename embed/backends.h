@@ -20,6 +20,7 @@ struct BackendOptions {
   bool canonical_order = false;        // --order canonical: MATMUL in canonical order instead of BLAS or cuBLASLt
   PlayMode mode = PlayMode::Graph;     // of backend cuda
   Branches branches = Branches::Auto;  // of backend cuda
+  bool profile = false;                // Executable::profile answers
 };
 
 /// "auto", "cpu", "cpu64" or "cuda". Throws Error(Usage) for an unknown name (with the nearest), Error(Unavailable)

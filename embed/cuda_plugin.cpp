@@ -177,8 +177,9 @@ class CudaFetch final : public Fetch {
 
 class CudaExecutable final : public Executable {
  public:
-  CudaExecutable(std::shared_ptr<tape_cuda_backend> backend, std::shared_ptr<const Plan> plan, const Bindings& bindings)
-      : backend_(std::move(backend)), plan_(std::move(plan)), bindings_(bindings) {
+  CudaExecutable(std::shared_ptr<tape_cuda_backend> backend, std::shared_ptr<const Plan> plan, const Bindings& bindings,
+                 bool profiles)
+      : backend_(std::move(backend)), plan_(std::move(plan)), bindings_(bindings), profiles_(profiles) {
     const Module& module = plan_->module.module();
     std::vector<PlainCommand> commands;
     commands.reserve(plan_->commands.size());
@@ -262,6 +263,23 @@ class CudaExecutable final : public Executable {
     check(error);
     if (record.kind == TAPE_CUDA_NO_FAULT) return std::nullopt;
     return FaultRecord{record.command, message_of(record), record.step};
+  }
+
+  [[nodiscard]] std::optional<Profile> profile() override {
+    if (!profiles_) return std::nullopt;
+    std::vector<tape_cuda_time> times(plan_->commands.size());
+    tape_cuda_profile plain{};
+    plain.commands = times.data();
+    plain.commands_count = times.size();
+    tape_cuda_error error{};
+    plugin().profile(executable_, &plain, &error);
+    check(error);
+    Profile profile;
+    for (const tape_cuda_time& time : times) profile.commands.push_back({time.seconds, time.plays});
+    profile.how = plain.how;
+    profile.copy_rate = plain.copy_rate;
+    std::copy(std::begin(plain.math_rates), std::end(plain.math_rates), profile.math_rates.begin());
+    return profile;
   }
 
  private:
@@ -388,15 +406,17 @@ class CudaExecutable final : public Executable {
   std::vector<tape_cuda_stream> streams_;
   std::vector<std::vector<const void*>> columns_;
   std::exception_ptr thrown_;
+  bool profiles_;
 };
 
 class CudaBackend final : public Backend {
  public:
   explicit CudaBackend(const BackendOptions& wanted) {
     const tape_cuda_options options{wanted.canonical_order ? 1u : 0u, static_cast<uint32_t>(wanted.mode),
-                                    static_cast<uint32_t>(wanted.branches)};
+                                    static_cast<uint32_t>(wanted.branches), wanted.profile ? 1u : 0u};
     tape_cuda_card card{};
     tape_cuda_error error{};
+    profiles_ = wanted.profile;
     backend_ = {plugin().open(&options, &card, &error), [](tape_cuda_backend* backend) {
                   if (backend != nullptr) plugin().close(backend);
                 }};
@@ -433,7 +453,7 @@ class CudaBackend final : public Backend {
   }
   [[nodiscard]] std::unique_ptr<Executable> prepare(std::shared_ptr<const Plan> plan,
                                                     const Bindings& bindings) override {
-    return std::make_unique<CudaExecutable>(backend_, std::move(plan), bindings);
+    return std::make_unique<CudaExecutable>(backend_, std::move(plan), bindings, profiles_);
   }
   void synchronize() override {
     tape_cuda_error error{};
@@ -453,6 +473,7 @@ class CudaBackend final : public Backend {
 
   std::shared_ptr<tape_cuda_backend> backend_;
   mutable Capabilities capabilities_;
+  bool profiles_ = false;
 };
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include "opcodes/infer.h"
 #include "vm/error.h"
 #include "vm/module.h"
+#include "vm/profile.h"
 
 namespace tape {
 
@@ -113,6 +114,9 @@ class Executable {
   [[nodiscard]] virtual std::unique_ptr<Fetch> fetch(std::span<const ByteRange> ranges) = 0;
   /// The fault of the runs since the last call, if any, cleared by the call. Meaningful after Backend::synchronize.
   [[nodiscard]] virtual std::optional<FaultRecord> fault() = 0;
+  /// How long its commands took since this was last asked, where the backend was opened to time them. Meaningful after
+  /// Backend::synchronize.
+  [[nodiscard]] virtual std::optional<Profile> profile() { return std::nullopt; }
 };
 
 class Backend {

@@ -81,6 +81,8 @@ class Prepared {
   /// Waits for the runs begun; returns and throws as repeat(). Nothing begun: the number of the last run.
   uint64_t finish();
   [[nodiscard]] const Plan& plan() const;
+  /// How long its commands took since this was last asked, where the backend was opened to time them.
+  [[nodiscard]] std::optional<Profile> profile();
 
  private:
   friend class Machine;

@@ -386,6 +386,12 @@ void Cache::put(std::string key, std::shared_ptr<Playable> playable) {
 
 }  // namespace machine
 
+std::optional<Profile> Prepared::profile() {
+  if (playable_->machine == nullptr) throw Error(Code::Usage, "the machine of this tape is gone");
+  playable_->machine->backend->synchronize();
+  return playable_->executable->profile();
+}
+
 uint64_t Prepared::run(uint64_t of_run) {
   return playable_->run(of_run);
 }

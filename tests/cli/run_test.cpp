@@ -277,6 +277,26 @@ TEST(Run, TracesAndLogKeepTheirOrder) {
   EXPECT_EQ(result.err, "see: n i64[] = 1\nsee: n i64[] = 2\nrun 2  n 2\nsee: n i64[] = 3\nrun 3  n 3\n");
 }
 
+TEST(Run, AProfileNamesCommandsAndLines) {
+  const Folder folder;
+  folder.write(
+      "sum.tape",
+      ".param a f32[512, 512] normal seed=1\n.output n f32[]\n.tape main\n  MATMUL c, a, a\n  SUM n, c\n.end\n");
+  const Result result = run_tape(folder, "run sum.tape --backend cpu --format json --repeat 3 --profile");
+  ASSERT_EQ(result.code, 0) << result.err;
+  const nlohmann::json profile = nlohmann::json::parse(result.out)["profile"];
+  EXPECT_EQ(profile["runs"], 3);
+  ASSERT_EQ(profile["commands"].size(), 2u);
+  const nlohmann::json& product = profile["commands"][0];
+  EXPECT_EQ(product["text"], "MATMUL c f32[512,512]");
+  EXPECT_EQ(product["place"], "sum.tape:4:3");
+  EXPECT_EQ(product["plays"], 3);
+  EXPECT_EQ(product["flops"], 2.0 * 512 * 512 * 512);
+  EXPECT_LE(profile["seconds"].get<double>(), nlohmann::json::parse(result.out)["seconds"].get<double>());
+  const Result text = run_tape(folder, "run sum.tape --backend cpu --profile");
+  EXPECT_NE(text.out.find("MATMUL c f32[512,512]  sum.tape:4:3\n"), std::string::npos) << text.out;
+}
+
 TEST(Run, AFaultWritesNoFileAndHasItsCode) {
   const Folder folder;
   folder.write(
