@@ -8,16 +8,41 @@
 namespace tape {
 namespace {
 
+/// Whether a row picks elements of its first operand but one, or puts some into its first.
+bool picks(Opcode op) {
+  return op == Opcode::Slice || op == Opcode::DynamicSlice || op == Opcode::Gather || op == Opcode::TakeAlong;
+}
+bool puts(Opcode op) {
+  return op == Opcode::DynamicUpdateSlice || op == Opcode::Scatter || op == Opcode::ScatterAdd ||
+         op == Opcode::TakeAlongGrad;
+}
+
+bool replaces(Opcode op) {
+  return op == Opcode::DynamicUpdateSlice || op == Opcode::Scatter;
+}
+
+/// Operands read and written once; of those that a row picks from or puts into, what it touches.
 double bytes_of(const Command& command, std::span<const OperandType> types, const Capabilities& capabilities) {
+  int64_t first = 0, most_read = 0;  // elements
   double bytes = 0;
-  size_t at = 0;
-  for (size_t i = 0; i < command.op->operands().size(); ++i)
-    for (const uint32_t id : command.operand(i)) {
-      const OperandType& type = types[at++];
-      if (!command.is_tensor(i) || id == kAbsent) continue;
-      const auto each = static_cast<double>(size_of(capabilities.storage(type.dtype)));
-      bytes += static_cast<double>(type.shape.elements()) * each * (command.access(i) == Access::Update ? 2 : 1);
-    }
+  const auto each = [&](auto&& f) {
+    for (size_t i = 0, at = 0; i < command.op->operands().size(); ++i)
+      for (const uint32_t id : command.operand(i)) {
+        if (command.is_tensor(i) && id != kAbsent) f(i, types[at]);
+        ++at;
+      }
+  };
+  each([&](size_t i, const OperandType& type) {
+    if (i == 0) first = type.shape.elements();
+    if (command.access(i) == Access::Read) most_read = std::max(most_read, type.shape.elements());
+  });
+  each([&](size_t i, const OperandType& type) {
+    int64_t elements = type.shape.elements();
+    if (i == 1 && picks(command.op->opcode)) elements = std::min(elements, first);
+    if (i == 0 && puts(command.op->opcode)) elements = std::min(elements, most_read);
+    bytes += static_cast<double>(elements) * static_cast<double>(size_of(capabilities.storage(type.dtype))) *
+             (command.access(i) == Access::Update && !replaces(command.op->opcode) ? 2 : 1);
+  });
   return bytes;
 }
 

@@ -59,5 +59,20 @@ TEST(Profiles, LinesAreSortedAndMeasuredAgainstTheDevice) {
   EXPECT_EQ(profile_lines(profile, main.plan(), machine.backend().capabilities())[1].roofline, 0);
 }
 
+TEST(Profiles, CountWhatIsTouchedOfATable) {
+  Machine machine = machine_on();
+  const Prepared main = machine.prepare(
+      machine.add(module_of(".param table f32[1000, 8] normal seed=1\n.state cache f32[100, 8] zeros\n"
+                            ".input at i32[3] zeros\n.input row i32[] zeros\n.input column i32[] zeros\n.tape main\n"
+                            "  GATHER rows, table, at\n  DYNAMIC_UPDATE_SLICE cache, rows, row, column\n.end\n")),
+      "main");
+  Profile profile;
+  profile.commands = {{2, 1}, {1, 1}};
+  const std::vector<ProfileLine> lines = profile_lines(profile, main.plan(), machine.backend().capabilities());
+  ASSERT_EQ(lines.size(), 2u);
+  EXPECT_EQ(lines[0].bytes, 3 * 8 * 4 * 2 + 3 * 4);  // rows read and written, their numbers
+  EXPECT_EQ(lines[1].bytes, 3 * 8 * 4 * 2 + 4 + 4);  // rows read and written, where
+}
+
 }  // namespace
 }  // namespace tape::test
