@@ -29,6 +29,7 @@ using difftest::TensorBound;
 
 constexpr unsigned char kReferencePoison = 0x7F, kSubjectPoison = 0xFF, kOraclePoison = 0x7F;
 constexpr double kSmallProduct = 0x1p28;  // flops below which products are in canonical order
+constexpr int64_t kFewRows = 16;          // MATMUL of halves is in canonical order up to here
 constexpr int kSamples = 4, kMoreSamples = 64;
 
 std::unique_ptr<Backend> open_cpu(bool oracle) {
@@ -36,6 +37,11 @@ std::unique_ptr<Backend> open_cpu(bool oracle) {
   options.threads = 1;
   options.canonical_order = !oracle;
   return open_backend(oracle ? "cpu64" : "cpu", options);
+}
+
+int64_t rows_of(const Shape& shape) {
+  const int64_t columns = shape.rank() == 0 ? 1 : shape[shape.rank() - 1];
+  return columns == 0 ? 0 : shape.elements() / columns;
 }
 
 /// How a result may differ from the CPU's in canonical order.
@@ -107,7 +113,9 @@ class Worker {
     const bool reduced = one.op->attribute("math") >= 0 && command.has_attr("math");
     const bool own = options_.own_products && is_float(one.dtype);
     const bool attention = one.op->shape == ShapeRule::Attention || one.op->shape == ShapeRule::AttentionGrad;
-    if (reduced || own || attention || flops_of(command, types) >= kSmallProduct) return Demand::Bound;
+    const bool halves =
+        std::string_view(one.op->mnemonic) == "MATMUL" && is_half(one.dtype) && rows_of(types[0].shape) > kFewRows;
+    if (reduced || own || attention || halves || flops_of(command, types) >= kSmallProduct) return Demand::Bound;
     return wide ? Demand::Function : Demand::Bits;
   }
 

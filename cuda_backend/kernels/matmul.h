@@ -63,8 +63,9 @@ inline constexpr int kFewThreads = 64;
 }
 [[nodiscard]] const void* matmul_few_kernel(DType source, int64_t m, bool deep);
 
-// The size table: cuBLASLt plays products of floats with at least this many flops and more than this many rows.
-inline constexpr double kLibraryFlops = 0x1p28;
+// The size table: cuBLASLt plays products of floats with at least this many flops and more than this many rows. In
+// halves it has tensor cores, which the canonical order has no use for, so MATMUL leaves it all but the empty ones.
+inline constexpr double kLibraryFlops = 0x1p28, kLibraryHalfFlops = 1;
 inline constexpr int64_t kLibraryRows = 16;
 
 /// Grid, from the fastest: splits, tiles of n, tiles of m, batch, all in x. Integers know Small only.

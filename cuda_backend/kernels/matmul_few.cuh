@@ -1,6 +1,6 @@
 // Products of few rows in canonical order, bound by the bytes of the right operand: each warp streams its columns
-// through shared memory of its own, 12 KiB of copies under way, a lane has one column, or neighbouring ones of four
-// bytes where columns are contiguous. The blocks of a cluster share the chunks of k.
+// through shared memory of its own, 12 to 20 KiB of copies under way, a lane has one column, or neighbouring ones of
+// four bytes where columns are contiguous. The blocks of a cluster share the chunks of k.
 #pragma once
 
 #include "cuda_backend/kernels/matmul_tile.cuh"
@@ -8,7 +8,7 @@
 namespace tape::cuda {
 namespace {
 
-constexpr int kFewStages = 3, kFewWarps = kFewThreads / 32, kFewCodes = 1 << kTileLevels;
+constexpr int kFewWarps = kFewThreads / 32, kFewCodes = 1 << kTileLevels;
 constexpr int kFewStage = 1'024;  // floats a warp and stage: 32 lines of 128 bytes
 
 /// Up to kRows rows; `kDeep`: k is contiguous in b.
@@ -19,8 +19,9 @@ __global__ void __launch_bounds__(kFewThreads) matmul_few(const __grid_constant_
   constexpr int kOwn = kDeep ? 1 : 4 / static_cast<int>(sizeof(T));  // columns of a lane
   constexpr int kStep = kDeep ? 8 * kGroup : 32, kColumns = kFewThreads * kOwn;
   constexpr int kDepth = static_cast<int>(kMatMulDepth);
+  constexpr int kStages = kRows == 1 ? 5 : 3;
   using Sums = Exchange<kColumns, true>;
-  alignas(16) __shared__ float stages[kFewWarps * kFewStages * kFewStage];
+  alignas(16) __shared__ float stages[kFewWarps * kStages * kFewStage];
   alignas(16) __shared__ float rows[kFewCodes * kRows * kDepth];
   alignas(16) __shared__ float room[Sums::kRoom];
   __shared__ uint64_t arrival;
@@ -36,7 +37,7 @@ __global__ void __launch_bounds__(kFewThreads) matmul_few(const __grid_constant_
   const int64_t stride = kDeep ? args.b_col : args.b_row;
   const T* const first = b + line * stride + slot * kGroup;
   const bool aligned = (reinterpret_cast<uint64_t>(b) | static_cast<uint64_t>(stride) * sizeof(T)) % 16 == 0;
-  float* const own = stages + warp * (kFewStages * kFewStage);
+  float* const own = stages + warp * (kStages * kFewStage);
   const SharedPlace place(own);
 
   using Walked = Steps<kStep>;
@@ -72,7 +73,7 @@ __global__ void __launch_bounds__(kFewThreads) matmul_few(const __grid_constant_
     close_copies();
   };
 #pragma unroll 1
-  for (int stage = 0; stage < kFewStages; ++stage) start(stage);
+  for (int stage = 0; stage < kStages; ++stage) start(stage);
 
   // The rows of a, by the code of their chunk.
   const T* const a = static_cast<const T*>(args.a) + batch.a;
@@ -105,7 +106,7 @@ __global__ void __launch_bounds__(kFewThreads) matmul_few(const __grid_constant_
   for (float& sum : acc) sum = -0.0f;
 #pragma unroll 1
   for (int stage = 0;;) {
-    await_copies<kFewStages - 1>();
+    await_copies<kStages - 1>();
     __syncwarp();
     const float* const from = own + stage * kFewStage;
     const float* const x = rows + now.code * kRows * kDepth + now.at;
@@ -156,7 +157,7 @@ __global__ void __launch_bounds__(kFewThreads) matmul_few(const __grid_constant_
     if (!now.advance()) break;
     __syncwarp();
     start(stage);
-    stage = stage + 1 == kFewStages ? 0 : stage + 1;
+    stage = stage + 1 == kStages ? 0 : stage + 1;
   }
 
   const auto end = [&](int column, const Four& sums) {

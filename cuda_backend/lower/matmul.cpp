@@ -204,10 +204,10 @@ bool staged_product(const Call& call, const LibraryProduct& product, const Batch
 }
 
 /// By the size table.
-bool wants_library(const MatMulArgs& args, DType source, const LaunchList& list) {
+bool wants_library(const MatMulArgs& args, DType source, const LaunchList& list, double least) {
   const double flops = 2.0 * static_cast<double>(args.m) * static_cast<double>(args.n) * static_cast<double>(args.k) *
                        static_cast<double>(args.batch);
-  return !list.canonical && is_float(source) && flops >= kLibraryFlops && args.m > kLibraryRows && args.alpha != 0;
+  return !list.canonical && is_float(source) && flops >= least && args.m > kLibraryRows && args.alpha != 0;
 }
 
 /// The product itself, to the compute type.
@@ -234,7 +234,9 @@ LibraryProduct product_of(const MatMulArgs& args, const Batches& batches, DType 
 bool library_product(const Call& call, const MatMulArgs& args, LaunchList& list) {
   const DType source = call.operand(1).dtype;
   const Batches batches(args);
-  if (!wants_library(args, source, list) || batches.calls > Batches::kMaxCalls) return false;
+  if (!wants_library(args, source, list, is_half(source) ? kLibraryHalfFlops : kLibraryFlops) ||
+      batches.calls > Batches::kMaxCalls)
+    return false;
   LibraryProduct product = product_of(args, batches, source);
   product.tf32 = source == DType::F32 && call.command.attr_int("math") == 1;
   // Whether the call is guarded is not known at select, so scratch is for both ways.
@@ -308,8 +310,8 @@ bool few_rows_product(MatMulArgs args, DType source, const HalvingTree& tree, La
   const void* const kernel = args.m > kFewRows ? nullptr : matmul_few_kernel(source, args.m, deep);
   if (kernel == nullptr || (deep ? args.k : args.n) * static_cast<int64_t>(size_of(source)) % 16 != 0) return false;
   if (across > kGrid || args.batch > kGrid) return false;
-  // Seven blocks live on a processor; two rounds of them keep the memory busy.
-  split_chunks(args, tree, across * args.batch, 14 * kProcessors, list.clusters);
+  // Four or five blocks live on a processor; two rounds of them keep the memory busy.
+  split_chunks(args, tree, across * args.batch, 8 * kProcessors, list.clusters);
   LaunchList::Shape shape;
   shape.x = args.splits;
   shape.y = static_cast<uint64_t>(across);
@@ -404,7 +406,7 @@ void add_product(const Call& call, MatMulArgs args, DType source, LaunchList& li
 }
 
 void add_scratch_product(const Call& call, const MatMulArgs& args, DType source, LaunchList& list) {
-  if (wants_library(args, source, list)) {
+  if (wants_library(args, source, list, kLibraryFlops)) {
     LibraryProduct product = product_of(args, Batches(args), source);
     product.accumulate = args.accumulate != 0;
     if (const std::optional<uint64_t> workspace = library_workspace(product))
