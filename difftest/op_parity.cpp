@@ -29,7 +29,7 @@ using difftest::TensorBound;
 
 constexpr unsigned char kReferencePoison = 0x7F, kSubjectPoison = 0xFF, kOraclePoison = 0x7F;
 constexpr double kSmallProduct = 0x1p28;  // flops below which products are in canonical order
-constexpr int64_t kFewRows = 16;          // MATMUL of halves is in canonical order up to here
+constexpr int64_t kOwnRows = 1;           // MATMUL of halves is in canonical order up to here
 constexpr int kSamples = 4, kMoreSamples = 64;
 
 std::unique_ptr<Backend> open_cpu(bool oracle) {
@@ -114,7 +114,7 @@ class Worker {
     const bool own = options_.own_products && is_float(one.dtype);
     const bool attention = one.op->shape == ShapeRule::Attention || one.op->shape == ShapeRule::AttentionGrad;
     const bool halves =
-        std::string_view(one.op->mnemonic) == "MATMUL" && is_half(one.dtype) && rows_of(types[0].shape) > kFewRows;
+        std::string_view(one.op->mnemonic) == "MATMUL" && is_half(one.dtype) && rows_of(types[0].shape) > kOwnRows;
     if (reduced || own || attention || halves || flops_of(command, types) >= kSmallProduct) return Demand::Bound;
     return wide ? Demand::Function : Demand::Bits;
   }

@@ -53,20 +53,22 @@ inline constexpr int64_t kTileChunks = int64_t{kMatMulCluster} << kTileLevels;
 /// Which side of an operand is contiguous: `deep`, k. Null for other types.
 [[nodiscard]] const void* matmul_tile_kernel(DType source, SmallTile tile, bool deep_a, bool deep_b);
 
-/// Products of at most kFewRows rows, by blocks of kFewThreads that stream few_columns columns each, k up to
+/// Products of at most kFewRows rows, by blocks of few_threads that stream few_columns columns each, k up to
 /// kTileChunks chunks and the contiguous side of b a multiple of 16 bytes. The grid: x the cluster's blocks, y columns,
 /// z the batch.
 inline constexpr int64_t kFewRows = 4;
-inline constexpr int kFewThreads = 64;
+[[nodiscard]] constexpr uint32_t few_threads(int64_t rows) {
+  return rows == 1 ? 128 : 64;
+}
 [[nodiscard]] constexpr int64_t few_columns(DType source, bool deep) {
-  return kFewThreads * (deep || !is_half(source) ? 1 : 2);
+  return deep || !is_half(source) ? 32 : 64;
 }
 [[nodiscard]] const void* matmul_few_kernel(DType source, int64_t m, bool deep);
 
-// The size table: cuBLASLt plays products of floats with at least this many flops and more than this many rows. In
-// halves it has tensor cores, which the canonical order has no use for, so MATMUL leaves it all but the empty ones.
+// The size table: cuBLASLt plays products of floats with at least this many flops and more than this many rows. For
+// halves it has tensor cores, which the canonical order has no use for: MATMUL leaves it all of more than one row.
 inline constexpr double kLibraryFlops = 0x1p28, kLibraryHalfFlops = 1;
-inline constexpr int64_t kLibraryRows = 16;
+inline constexpr int64_t kLibraryRows = 16, kLibraryHalfRows = 1;
 
 /// Grid, from the fastest: splits, tiles of n, tiles of m, batch, all in x. Integers know Small only.
 [[nodiscard]] const void* matmul_kernel(DType source, MatMulTiling tiling);

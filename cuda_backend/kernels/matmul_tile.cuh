@@ -21,12 +21,27 @@ struct TileOf {
   static constexpr int kPackets = kRows * kAcross;  // of four columns
 };
 
+/// Keeps a value in its register: the compiler would find it anew at each use, from constants that take their time.
+template <class V>
+__device__ __forceinline__ void keep(V& value) {
+#ifdef __CUDACC__
+  if constexpr (sizeof(V) == 8)
+    asm volatile("" : "+l"(value));
+  else
+    asm volatile("" : "+r"(value));
+#else
+  static_cast<void>(value);
+#endif
+}
+
 /// A place in shared memory that copies go to: its address is found once.
 struct SharedPlace {
 #ifdef __CUDACC__
   uint32_t word;
   __device__ __forceinline__ explicit SharedPlace(const float* at)
-      : word(static_cast<uint32_t>(__cvta_generic_to_shared(at))) {}
+      : word(static_cast<uint32_t>(__cvta_generic_to_shared(at))) {
+    keep(word);
+  }
   __device__ __forceinline__ SharedPlace(const SharedPlace& from, int floats)
       : word(from.word + static_cast<uint32_t>(floats) * 4) {}
   template <int kBytes>
@@ -52,6 +67,7 @@ struct Side {
   static constexpr int kGroup = 16 / static_cast<int>(sizeof(T));
   static constexpr int kDepth = sizeof(T) == 4 ? kStage : kStage * Tile::kStages;  // of a fetch
   static constexpr int kLine = kDeep ? kDepth : kWidth;                            // contiguous in memory
+  static constexpr int kLines = kDeep ? kWidth : kDepth;
   static constexpr int kOwn = kWidth * kDepth / kGroup / Tile::kThreads;
   static_assert(kOwn * kGroup * Tile::kThreads == kWidth * kDepth);
 
@@ -64,12 +80,19 @@ struct Side {
   int64_t stride;  // of lines
   int width;
   bool vector;
+  const std::byte* own;  // f32: the thread's group of k 0
+  uint32_t pitch;        // of lines in bytes, where groups are aligned
 
   __device__ __forceinline__ Side(const T* from, int64_t line_stride, int outputs, int64_t k)
       : first(from), stride(line_stride), width(outputs) {
     const uint64_t bytes = reinterpret_cast<uint64_t>(from) | static_cast<uint64_t>(line_stride) * sizeof(T) |
                            static_cast<uint64_t>(kDeep ? k : outputs) * sizeof(T);
-    vector = bytes % 16 == 0;
+    vector = bytes % 16 == 0 && line_stride < int64_t{1} << 28;
+    constexpr uint32_t kAcross = kLine / kGroup;
+    pitch = static_cast<uint32_t>(line_stride) * static_cast<uint32_t>(sizeof(T));
+    own = reinterpret_cast<const std::byte*>(from) + static_cast<uint64_t>(threadIdx.x / kAcross) * pitch +
+          threadIdx.x % kAcross * 16;
+    keep(own);
   }
 
   /// f(i, line, along, source, in range) for the groups of kSize elements of the thread.
@@ -89,16 +112,33 @@ struct Side {
       source += skip;
     }
   }
+  /// The same where groups are not aligned; out of the way of the other.
+  static __device__ __noinline__ void start_elements(SharedPlace stage, const T* from, int64_t line_stride, int lines,
+                                                     int extent) {
+    constexpr uint32_t kDown = Tile::kThreads / kLine;
+    const uint32_t line = threadIdx.x / kLine, along = threadIdx.x % kLine;
+    if (static_cast<int>(along) >= extent) return;
+    const T* source = from + line * line_stride + along;
+#pragma unroll 4
+    for (uint32_t i = line; i < kLines; i += kDown) {
+      if (static_cast<int>(i) < lines) stage.template start<4>(place(i, along), source);
+      source += kDown * line_stride;
+    }
+  }
   /// f32: starts the copies of a stage.
   __device__ __forceinline__ void start(const SharedPlace& stage, int k, int depth) const {
-    if (vector)
-      each<4>(k, depth, [&](int, uint32_t line, uint32_t along, const T* source, bool in) {
-        if (in) stage.template start<16>(place(line, along), source);
-      });
-    else
-      each<1>(k, depth, [&](int, uint32_t line, uint32_t along, const T* source, bool in) {
-        if (in) stage.template start<4>(place(line, along), source);
-      });
+    if (!vector)
+      return start_elements(stage, first + (kDeep ? k : k * stride), stride, kDeep ? width : depth,
+                            kDeep ? depth : width);
+    constexpr uint32_t kAcross = kLine / 4, kDown = Tile::kThreads / kAcross;
+    const uint32_t line = threadIdx.x / kAcross, along = threadIdx.x % kAcross * 4;
+    const std::byte* const source = own + static_cast<uint64_t>(static_cast<uint32_t>(k)) * (kDeep ? sizeof(T) : pitch);
+    const bool in = static_cast<int>(along) < (kDeep ? depth : width);
+    const int lines = (kDeep ? width : depth) - static_cast<int>(line);
+#pragma unroll
+    for (uint32_t i = 0; i < kWidth * kDepth / 4 / Tile::kThreads; ++i)
+      if (in && static_cast<int>(i * kDown) < lines)
+        stage.template start<16>(place(line + i * kDown, along), source + static_cast<uint64_t>(i * kDown) * pitch);
   }
   /// Halves: groups on their way through registers.
   struct Held {
@@ -176,12 +216,15 @@ struct Steps {
     return false;
   }
   /// -1 where the path of the code leaves the tree.
-  [[nodiscard]] __device__ int leaf(int path) const {
+  [[nodiscard]] __device__ int leaf(int path) const { return path < 1 << levels ? value(path, levels) : -1; }
+  /// The value at the end of a path `down` levels down.
+  [[nodiscard]] __device__ int value(int path, int down) const {
     int j = root;
-    bool there = path < 1 << levels;
+    bool there = true;
 #pragma unroll
-    for (int level = kTileLevels; level >= 1; --level) {
-      if (level > levels || (path >> (level - 1) & 1) == 0) continue;
+    for (int step = kTileLevels; step >= 1; --step) {
+      if (step > down || (path >> (step - 1) & 1) == 0) continue;
+      const int level = levels - down + step;
       j += width(level);
       there = there && j < width(level - 1);
     }
@@ -561,6 +604,16 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kRun > 4 ? 2 : 3)
       end(packet, sums);
   }
   if (args.splits > 1) exchange.template close<kThreads>(end);
+}
+
+/// Tells the card that the blocks of a cluster have work for a processor each. A card without clusters refuses.
+const void* spread(const void* kernel) {
+#ifdef __CUDACC__
+  if (cudaFuncSetAttribute(kernel, cudaFuncAttributeClusterSchedulingPolicyPreference,
+                           cudaClusterSchedulingPolicySpread) != cudaSuccess)
+    static_cast<void>(cudaGetLastError());
+#endif
+  return kernel;
 }
 
 template <class T, class Tile>

@@ -6,10 +6,10 @@ namespace tape::cuda {
 const void* matmul_tile_f16(SmallTile tile, bool deep_a, bool deep_b);
 const void* matmul_few_f16(int64_t m, bool deep);
 const void* matmul_tile_f16(SmallTile tile, bool deep_a, bool deep_b) {
-  return matmul_tile_of<Half>(tile, deep_a, deep_b);
+  return spread(matmul_tile_of<Half>(tile, deep_a, deep_b));
 }
 const void* matmul_few_f16(int64_t m, bool deep) {
-  return matmul_few_of<Half>(m, deep);
+  return spread(matmul_few_of<Half>(m, deep));
 }
 
 }  // namespace tape::cuda
