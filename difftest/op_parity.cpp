@@ -29,7 +29,7 @@ using difftest::TensorBound;
 
 constexpr unsigned char kReferencePoison = 0x7F, kSubjectPoison = 0xFF, kOraclePoison = 0x7F;
 constexpr double kSmallProduct = 0x1p28;  // flops below which products are in canonical order
-constexpr int64_t kOwnRows = 1;           // MATMUL of halves is in canonical order up to here
+constexpr int64_t kOwnRows = 16;          // MATMUL of halves is in canonical order up to here
 constexpr int kSamples = 4, kMoreSamples = 64;
 
 std::unique_ptr<Backend> open_cpu(bool oracle) {

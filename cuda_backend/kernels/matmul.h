@@ -66,9 +66,9 @@ inline constexpr int64_t kFewRows = 4;
 [[nodiscard]] const void* matmul_few_kernel(DType source, int64_t m, bool deep);
 
 // The size table: cuBLASLt plays products of floats with at least this many flops and more than this many rows. For
-// halves it has tensor cores, which the canonical order has no use for: MATMUL leaves it all of more than one row.
+// halves it has tensor cores, which the canonical order has no use for: MATMUL leaves it all of them.
 inline constexpr double kLibraryFlops = 0x1p28, kLibraryHalfFlops = 1;
-inline constexpr int64_t kLibraryRows = 16, kLibraryHalfRows = 1;
+inline constexpr int64_t kLibraryRows = 16;
 
 /// Grid, from the fastest: splits, tiles of n, tiles of m, batch, all in x. Integers know Small only.
 [[nodiscard]] const void* matmul_kernel(DType source, MatMulTiling tiling);

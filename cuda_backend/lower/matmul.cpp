@@ -204,11 +204,10 @@ bool staged_product(const Call& call, const LibraryProduct& product, const Batch
 }
 
 /// By the size table.
-bool wants_library(const MatMulArgs& args, DType source, const LaunchList& list, double least = kLibraryFlops,
-                   int64_t rows = kLibraryRows) {
+bool wants_library(const MatMulArgs& args, DType source, const LaunchList& list, double least = kLibraryFlops) {
   const double flops = 2.0 * static_cast<double>(args.m) * static_cast<double>(args.n) * static_cast<double>(args.k) *
                        static_cast<double>(args.batch);
-  return !list.canonical && is_float(source) && flops >= least && args.m > rows && args.alpha != 0;
+  return !list.canonical && is_float(source) && flops >= least && args.m > kLibraryRows && args.alpha != 0;
 }
 
 /// The product itself, to the compute type.
@@ -235,9 +234,8 @@ LibraryProduct product_of(const MatMulArgs& args, const Batches& batches, DType 
 bool library_product(const Call& call, const MatMulArgs& args, LaunchList& list) {
   const DType source = call.operand(1).dtype;
   const Batches batches(args);
-  const bool wanted = is_half(source) ? wants_library(args, source, list, kLibraryHalfFlops, kLibraryHalfRows)
-                                      : wants_library(args, source, list);
-  if (!wanted || batches.calls > Batches::kMaxCalls) return false;
+  const double least = is_half(source) ? kLibraryHalfFlops : kLibraryFlops;
+  if (!wants_library(args, source, list, least) || batches.calls > Batches::kMaxCalls) return false;
   LibraryProduct product = product_of(args, batches, source);
   product.tf32 = source == DType::F32 && call.command.attr_int("math") == 1;
   // Whether the call is guarded is not known at select, so scratch is for both ways.
@@ -292,17 +290,17 @@ void outer(const Call& call, LaunchList& list) {
 
 constexpr int64_t kProcessors = 132;
 
-/// Splits the chunks of k among the blocks of a cluster: as few blocks as are wanted in all, or as many as may be.
+/// Splits the chunks of k among the blocks of a cluster: as few blocks as are `wanted` in all, or as many as may be.
 /// A block keeps `floor` levels, which its warps share.
-void split_chunks(MatMulArgs& args, const HalvingTree& tree, int64_t tiles, bool clusters, int floor = 0) {
-  constexpr int64_t kWanted = 2 * kProcessors;
+void split_chunks(MatMulArgs& args, const HalvingTree& tree, int64_t tiles, int64_t wanted, bool clusters,
+                  int floor = 0) {
   const int most = std::min(tree.levels, kTileLevels);
   for (int level = most; level >= std::min(floor, most); --level) {
     const int64_t width = tree.width(level);
     if (width > (clusters ? int64_t{kMatMulCluster} : 1)) break;
     args.levels = level;
     args.splits = static_cast<uint32_t>(width);
-    if (tiles * width >= kWanted) break;
+    if (tiles * width >= wanted) break;
   }
 }
 constexpr int64_t kGrid = 65'535;  // blocks of y and z
@@ -314,7 +312,7 @@ bool few_rows_product(MatMulArgs args, DType source, const HalvingTree& tree, La
   const void* const kernel = args.m > kFewRows ? nullptr : matmul_few_kernel(source, args.m, deep);
   if (kernel == nullptr || (deep ? args.k : args.n) * static_cast<int64_t>(size_of(source)) % 16 != 0) return false;
   if (across > kGrid || args.batch > kGrid) return false;
-  split_chunks(args, tree, across * args.batch, list.clusters, args.m == 1 ? 2 : 1);
+  split_chunks(args, tree, across * args.batch, 2 * kProcessors, list.clusters, args.m == 1 ? 2 : 1);
   LaunchList::Shape shape;
   shape.x = args.splits;
   shape.y = static_cast<uint64_t>(across);
@@ -344,7 +342,9 @@ bool tile_product(MatMulArgs args, DType source, LaunchList& list) {
     tiling = SmallTile::Large;
   else if (args.m > 16 && fills(SmallTile::Small, kProcessors * 3 / 4))
     tiling = SmallTile::Small;
-  split_chunks(args, tree, tiles(tiling), list.clusters);
+  // Two blocks of the largest tile fill a processor: clusters that do not all live at once would double the time.
+  const int64_t wanted = tiling == SmallTile::Large ? kProcessors * 3 / 4 : 2 * kProcessors;
+  split_chunks(args, tree, tiles(tiling), wanted, list.clusters);
   const MatMulTile tile = tile_of(tiling);
   const int64_t across = (args.n + tile.n - 1) / tile.n, down = (args.m + tile.m - 1) / tile.m * args.batch;
   const void* const kernel = matmul_tile_kernel(source, tiling, args.a_col == 1, args.b_row == 1 && args.b_col != 1);
