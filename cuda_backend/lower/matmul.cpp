@@ -54,6 +54,11 @@ void describe(const Call& call, MatMulArgs& args) {
 
 enum Activation : uint32_t { kNone = 0, kRelu = 1, kGeluTanh = 3 };  // of act=
 
+double flops_of(const MatMulArgs& args) {
+  return 2.0 * static_cast<double>(args.m) * static_cast<double>(args.n) * static_cast<double>(args.k) *
+         static_cast<double>(args.batch);
+}
+
 /// Whether the library's own epilogue means what the command says, one rounding included: it rounds products to a half
 /// before it adds to one.
 bool fits_epilogue(const Call& call, const MatMulArgs& args) {
@@ -63,8 +68,8 @@ bool fits_epilogue(const Call& call, const MatMulArgs& args) {
   if (args.act == kNone) return !aux;
   if (args.accumulate != 0) return false;
   if (args.act == kRelu) return !aux;
-  // Its tanh is for halves.
-  return args.act == kGeluTanh && is_half(destination) &&
+  // Its tanh is for halves, and coarse: small products, held to closer bounds, have ours.
+  return args.act == kGeluTanh && is_half(destination) && flops_of(args) >= kLibraryFlops &&
          (!aux || (call.operand(4).dtype == destination && args.batch == 1 && args.n % 8 == 0));
 }
 
@@ -205,9 +210,7 @@ bool staged_product(const Call& call, const LibraryProduct& product, const Batch
 
 /// By the size table.
 bool wants_library(const MatMulArgs& args, DType source, const LaunchList& list, double least = kLibraryFlops) {
-  const double flops = 2.0 * static_cast<double>(args.m) * static_cast<double>(args.n) * static_cast<double>(args.k) *
-                       static_cast<double>(args.batch);
-  return !list.canonical && is_float(source) && flops >= least && args.m > kLibraryRows && args.alpha != 0;
+  return !list.canonical && is_float(source) && flops_of(args) >= least && args.m > kLibraryRows && args.alpha != 0;
 }
 
 /// The product itself, to the compute type.
