@@ -542,7 +542,7 @@ class Tape:
     """Ours, in one mode of play."""
 
     def __init__(self, model, name, folder, options, mode):
-        self.command = [options.tape, "run", str(ROOT / model.tape), model.entry, "--quiet", "--format", "json", *model.options]
+        self.command = [options.tape, "run", model.tape, model.entry, "--quiet", "--format", "json", *model.options]
         for column, file in model.inputs.items():
             self.command += ["--in", f"{column}={folder}/{name}.{file}.npy"]
         self.backend = ["--backend", options.backend] + (["--mode", mode] if mode else [])
@@ -561,18 +561,50 @@ def summary(values):
     return {"us": median, "spread": (high - low) / median, "least": min(values), "all": values}
 
 
+def show_profile(name, profile):
+    each = 1e6 / profile["runs"]
+    print(f"{name}: {profile['seconds'] * each:.1f} us of kernels a run, by {profile['by']}")
+    for line in profile["commands"][:30]:
+        print(f"  {line['seconds'] * each:9.2f} us {line['seconds'] / profile['seconds']:6.1%}  {line['plays'] / profile['runs']:5.1f} plays "
+              f"{line['roofline']:5.0%} of roofline  {line['text']}  {line['place'].split(' (')[0]}", flush=True)
+
+
+def prepare(options, folder, models):
+    """Data of all models, and the weights their tapes start from."""
+    for name, model in models.items():
+        for key, value in model.data().items():
+            np.save(folder / f"{name}.{key}.npy", value)
+        save = f"{folder}/{name}.{'npz' if model.optimizer else 'safetensors'}"
+        if not getattr(model, "large", False):
+            Tape(model, name, folder, options, "").run("--repeat", "0", "--save", save, backend=["--backend", "cpu"])
+
+
+def profiles(options):
+    """Where the time of the tapes goes."""
+    report = []
+    with tempfile.TemporaryDirectory() as text:
+        folder = pathlib.Path(text)
+        models = {name: MODELS[name][0]() for name in options.models}
+        prepare(options, folder, models)
+        for name, model in models.items():
+            steps = 2 if isinstance(model, Decode) else options.steps or MODELS[name][1]
+            try:
+                ours = Tape(model, name, folder, options, options.modes[0]).run("--repeat", str(steps), "--profile")
+                show_profile(name, ours["profile"])
+                report.append({"model": name, "wrong": "", "profile": ours["profile"]})
+            except (RuntimeError, subprocess.TimeoutExpired) as error:
+                print(f"{name}: {error}")
+                report.append({"model": name, "wrong": str(error)})
+    return report, {}
+
+
 def measure(options):
     report = []
     with tempfile.TemporaryDirectory() as text:
         folder = pathlib.Path(text)
         models = {name: MODELS[name][0]() for name in options.models}
         steps = {name: options.steps or MODELS[name][1] for name in options.models}
-        for name, model in models.items():
-            for key, value in model.data().items():
-                np.save(folder / f"{name}.{key}.npy", value)
-            save = f"{folder}/{name}.{'npz' if model.optimizer else 'safetensors'}"
-            if not getattr(model, "large", False):
-                Tape(model, name, folder, options, "").run("--repeat", "0", "--save", save, backend=["--backend", "cpu"])
+        prepare(options, folder, models)
         begin = time.monotonic()
         workers = {(name, who): Worker(name, who, folder, options.device, steps[name])
                    for who in options.peers for name, model in models.items() if who != "jax" or model.optimizer}
@@ -637,6 +669,7 @@ def main():
     parser.add_argument("--steps", type=int, default=0, help="of a window; 0: by model")
     parser.add_argument("--ready", type=float, default=60, help="seconds after which a peer counts as absent")
     parser.add_argument("--quick", action="store_true", help="on the CPU, a few steps, nothing compiled")
+    parser.add_argument("--profile", action="store_true", help="nothing but where the time of the tapes goes")
     parser.add_argument("--out", help="JSON report")
     for hidden in ("--worker", "--folder"):
         parser.add_argument(hidden, help=argparse.SUPPRESS)
@@ -650,7 +683,7 @@ def main():
     options.tape = str(pathlib.Path(options.tape).resolve())
     if "--mode" not in subprocess.run([options.tape, "run", "-h"], capture_output=True, text=True, check=False).stdout:
         options.modes = [""]
-    report, absent = measure(options)
+    report, absent = profiles(options) if options.profile else measure(options)
     if options.out:
         text = {"schema": 1, "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
                 "command": "python bench/card_steps.py " + " ".join(sys.argv[1:]), "dtype": "f32", "rows": report,
