@@ -6,10 +6,11 @@
 namespace tape::cuda {
 namespace {
 
-constexpr uint64_t kUnrolled = 64;   // nodes of an unrolled loop
-constexpr uint64_t kTogether = 256;  // nodes of several passes: at least 200 us where every node is short
-constexpr uint64_t kReduced = 4096;  // nodes of a graph for which superfluous edges are looked for
-constexpr size_t kDirect = 2;        // nodes that another waits for without a join
+constexpr uint64_t kUnrolled = 64;     // nodes of an unrolled loop
+constexpr uint64_t kTogether = 256;    // nodes of several passes: at least 200 us where every node is short
+constexpr uint64_t kReduced = 4096;    // nodes of a graph for which superfluous edges are looked for
+constexpr uint64_t kFills = 8 * 2048;  // threads per processor
+constexpr size_t kDirect = 2;          // nodes that another waits for without a join
 
 class Planner {
  public:
@@ -111,9 +112,10 @@ class Planner {
     ends_of_[command] = std::move(nodes);
   }
 
-  /// Whether a launch takes half of the card or more.
+  /// Whether a launch fills the card over and over: nothing is gained by another beside it.
   [[nodiscard]] bool is_wide(const Launch& launch) const {
-    return launch.foreign >= 0 || uint64_t{launch.grid[0]} * launch.grid[1] * launch.grid[2] * 2 >= tape_.processors;
+    const uint64_t blocks = uint64_t{launch.grid[0]} * launch.grid[1] * launch.grid[2];
+    return blocks * launch.block[0] * launch.block[1] >= kFills * tape_.processors;
   }
 
   void add_launches(const Step& step) {

@@ -87,6 +87,7 @@ tape_cuda_backend* open_card(const tape_cuda_options* options, tape_cuda_card* c
     backend->card = tape::cuda::find_card(backend->device);
     backend->options = *options;
     backend->stream = std::make_unique<tape::cuda::Stream>();
+    backend->notes = tape::cuda::library_notes();
     *card = backend->card;
     return backend.release();
   });
@@ -131,17 +132,19 @@ tape::cuda::LowerOptions lower_options(const tape_cuda_backend& backend) {
           backend.options.profile != 0};
 }
 
+void add_note(tape_cuda_backend& backend, const std::string& note) {
+  constexpr size_t kMost = 16;
+  std::vector<std::string>& notes = backend.notes;
+  if (notes.size() < kMost && std::find(notes.begin(), notes.end(), note) == notes.end()) notes.push_back(note);
+}
+
 tape::cuda::PlayOptions play_options(tape_cuda_backend& backend) {
   tape::cuda::PlayOptions options;
   options.mode = static_cast<tape::cuda::PlayMode>(backend.options.mode);
   options.branches = static_cast<tape::cuda::Branches>(backend.options.branches);
   options.programmatic = backend.card.major == 0 || backend.card.major >= 9;
   options.processors = backend.card.processors;
-  options.note = [&backend](const std::string& note) {
-    constexpr size_t kMost = 16;
-    std::vector<std::string>& notes = backend.notes;
-    if (notes.size() < kMost && std::find(notes.begin(), notes.end(), note) == notes.end()) notes.push_back(note);
-  };
+  options.note = [&backend](const std::string& note) { add_note(backend, note); };
   return options;
 }
 
@@ -213,9 +216,8 @@ void notes(tape_cuda_backend* backend, char* text, uint64_t size) {
   uint64_t at = 0;
   tape_cuda_error error{};
   guarded(&error, [&] {
-    std::vector<std::string> all = tape::cuda::library_notes();
-    all.insert(all.end(), backend->notes.begin(), backend->notes.end());
-    for (const std::string& note : all) {
+    for (const std::string& note : tape::cuda::library_notes()) add_note(*backend, note);
+    for (const std::string& note : backend->notes) {
       if (at + note.size() + 2 > size) break;
       std::memcpy(text + at, note.data(), note.size());
       at += note.size();
