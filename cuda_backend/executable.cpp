@@ -191,7 +191,10 @@ void CudaExecutable::add_command(const Call& call, uint32_t matching, uint64_t s
 void CudaExecutable::add_load(const Call& call, Step& step) {
   step.kind = Step::Kind::Load;
   step.load = static_cast<uint32_t>(loads_.size());
-  loads_.push_back({call.stream, call.cursor, nullptr, static_cast<uint32_t>(steps_.size())});
+  Load& load = loads_.emplace_back();
+  load.stream = call.stream;
+  load.cursor = call.cursor;
+  load.step = static_cast<uint32_t>(steps_.size());
   lower(call, list_);
 }
 
@@ -446,7 +449,7 @@ void CudaExecutable::bind_streams(uint64_t first, uint64_t last, const tape_cuda
       load.hosted = load.hosted || stream.on_host[offset_of(reinterpret_cast<Address>(args.column))] != 0;
     }
     moved = moved || load.hosted != was_hosted;
-    if (!load.hosted && load.version != stream.version)
+    if (load.version != stream.version)
       for (uint32_t i = step.first; i < step.last; ++i) patch(i);
     load.version = stream.version;
   }
@@ -455,13 +458,12 @@ void CudaExecutable::bind_streams(uint64_t first, uint64_t last, const tape_cuda
   std::fill(cursors_.begin(), cursors_.end(), std::nullopt);
 }
 
-bool CudaExecutable::load(const Step& step) {
+bool CudaExecutable::feed(const Step& step) {
   Load& load = loads_[step.load];
   const tape_cuda_stream& stream = streams_[load.stream];
-  const bool hosted = load.hosted;
   std::optional<Cursor>& cursor = cursors_[load.stream];
   const auto rows = static_cast<int64_t>(stream.rows);
-  if (hosted) {
+  if (load.hosted) {
     if (!load.feed) make_feed(step);
     if (!cursor || written_[load.cursor]) {
       std::byte* const value = static_cast<std::byte*>(pinned_.get()) + kPinnedValue;
@@ -470,23 +472,31 @@ bool CudaExecutable::load(const Step& step) {
       std::memcpy(&*cursor, value, sizeof(Cursor));
     }
   }
-  const bool fed = hosted && cursor->row >= 0 && cursor->row < rows;  // else LOAD faults before it reads a row
-  if (fed) {
-    const std::byte* const slot = load.feed->take(*cursor, stream, stream_);
-    for (const Feed::Column& column : load.feed->columns()) {
-      if (stream.on_host[column.column] == 0) continue;
-      auto& args = *reinterpret_cast<LoadArgs*>(resolved_.data() + list_.launches[column.launch].arguments / 8);
-      args.column = slot + column.offset;
-      args.gathered = 1;
-    }
-  }
-  for (uint32_t i = step.first; i < step.last; ++i) launch(i);
-  if (!fed) {
+  load.fed = load.hosted && cursor->row >= 0 && cursor->row < rows;  // else LOAD faults before it reads a row
+  if (!load.fed) {
     cursor.reset();
     return true;
   }
-  cursor = load.feed->next(*cursor, rows);
-  load.feed->release(*cursor, stream, stream_);
+  const std::byte* const slot = load.feed->take(*cursor, stream, stream_);
+  for (const Feed::Column& column : load.feed->columns()) {
+    if (stream.on_host[column.column] == 0) continue;
+    auto& args = *reinterpret_cast<LoadArgs*>(resolved_.data() + list_.launches[column.launch].arguments / 8);
+    args.column = slot + column.offset;
+    args.gathered = 1;
+  }
+  load.next = *(cursor = load.feed->next(*cursor, rows));
+  return true;
+}
+
+void CudaExecutable::release(const Step& step) {
+  const Load& load = loads_[step.load];
+  if (load.fed) load.feed->release(load.next, streams_[load.stream], stream_);
+}
+
+bool CudaExecutable::load(const Step& step) {
+  if (!feed(step)) return false;
+  for (uint32_t i = step.first; i < step.last; ++i) launch(i);
+  release(step);
   return true;
 }
 

@@ -36,9 +36,11 @@ class CudaExecutable {
   struct Load {
     uint32_t stream = 0, cursor = 0;  // ids
     std::unique_ptr<Feed> feed;       // with columns in host memory, from the first run on
-    uint32_t step = 0;
-    uint64_t version = kUnresolved;  // of the stream, as its launches have it
-    bool hosted = false;             // some column lies in host memory
+    uint32_t step = 0;                // that plays it
+    uint64_t version = kUnresolved;   // of the stream, as its launches have it
+    bool hosted = false;              // some column lies in host memory
+    bool fed = false;                 // the batch at hand lies in a slot of the feed
+    Cursor next;                      // behind it
   };
   struct Place {
     bool in_arena = false;
@@ -65,6 +67,11 @@ class CudaExecutable {
   [[nodiscard]] bool again(Loop& loop);
   [[nodiscard]] bool deliver(const Step& step);
   void bind_streams(uint64_t first, uint64_t last, const tape_cuda_stream* streams);
+  /// Gets a batch ready that lies in host memory, before the launches of its LOAD; false when a fault has stopped the
+  /// tape.
+  [[nodiscard]] bool feed(const Step& step);
+  /// Behind them.
+  void release(const Step& step);
   /// A LOAD; false when a fault has stopped the tape.
   [[nodiscard]] bool load(const Step& step);
   [[nodiscard]] bool play(uint64_t first, uint64_t last);
@@ -72,6 +79,8 @@ class CudaExecutable {
 
   // From graphs (executable_graphs.cpp).
   [[nodiscard]] bool hosted(const Step& step) const;
+  /// Of those, one that a graph can play: the host knows its cursor.
+  [[nodiscard]] bool fed(const Step& step) const;
   [[nodiscard]] GraphTape graph_tape();
   /// Graphs for the passes to come, at most `left`; nullptr: they are played launch by launch.
   [[nodiscard]] const GraphProgram* program_for(uint64_t left);

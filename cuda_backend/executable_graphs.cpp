@@ -30,6 +30,13 @@ bool CudaExecutable::hosted(const Step& step) const {
                      [&](const Load& load) { return load.stream == stream && load.hosted; });
 }
 
+bool CudaExecutable::fed(const Step& step) const {
+  const Load& load = loads_[step.load];
+  return way_ != Way::Captured && !written_[load.cursor] &&
+         std::all_of(loads_.begin(), loads_.end(),
+                     [&](const Load& each) { return each.stream != load.stream || each.hosted; });
+}
+
 GraphTape CudaExecutable::graph_tape() {
   GraphTape tape;
   tape.steps = steps_;
@@ -38,6 +45,7 @@ GraphTape CudaExecutable::graph_tape() {
   tape.before = before_;
   tape.before_ends = before_ends_;
   tape.hosted = [this](const Step& step) { return hosted(step); };
+  tape.fed = [this](const Step& step) { return fed(step); };
   tape.slots = ring_ == nullptr ? 0 : ring_->slots();
   tape.processors = play_.processors;
   tape.tick = tick_;
@@ -56,8 +64,8 @@ void CudaExecutable::fill_program(GraphProgram& program, const GraphTape& tape) 
 }
 
 bool CudaExecutable::make_program(std::optional<GraphProgram>& program, uint64_t passes) {
-  const GraphTape tape = graph_tape();
   while (way_ != Way::None) {
+    const GraphTape tape = graph_tape();
     try {
       program = plan_program(tape, passes);
       fill_program(*program, tape);
@@ -121,10 +129,20 @@ void CudaExecutable::patch(uint32_t launch) {
 bool CudaExecutable::play(const GraphProgram& program, const GraphItem& item) {
   const GraphPlan& plan = program.plans[item.graph];
   const Graph& graph = program.graphs[item.graph];
-  for (uint64_t i = 0; i < item.times && !stopped_; ++i) {
+  const auto feed_graph = [&] {
+    for (const uint32_t at : plan.loads) {
+      if (!feed(steps_[at])) return false;
+      if (!loads_[steps_[at].load].fed) continue;
+      for (const Feed::Column& column : loads_[steps_[at].load].feed->columns())
+        graph.patch(column.launch, {&list_.launches, &resolved_, &captured_});
+    }
+    return true;
+  };
+  for (uint64_t i = 0; i < item.times && feed_graph() && !stopped_; ++i) {
     if (!plan.pieces.empty() && !ring_->reserve(stream_, plan.pieces)) return false;
     graph.launch(stream_);
     ticks_ += plan.ticks;
+    for (const uint32_t at : plan.loads) release(steps_[at]);
     if (!plan.pieces.empty() && !ring_->poll()) return false;
     if (item.times > 1 && faultable_ && ++passes_ % kPassesBetweenLooks == 0) look_for_fault();
   }

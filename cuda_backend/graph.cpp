@@ -111,7 +111,7 @@ void Graph::instantiate(const Stream& stream) {
   check(cudaGraphUpload(exec_, stream.get()), "cudaGraphUpload");
 }
 
-void Graph::patch(uint32_t launch, const GraphSource& source) {
+void Graph::patch(uint32_t launch, const GraphSource& source) const {
   const Launch& changed = (*source.launches)[launch];
   void* arguments = source.arguments_of(changed);
   const cudaKernelNodeParams params = params_of(changed, &arguments);

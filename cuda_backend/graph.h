@@ -23,6 +23,7 @@ struct GraphPlan {
   std::vector<uint32_t> before;  // numbers of nodes
   std::vector<uint32_t> pieces;  // that its pushes take to the ring, in order
   uint32_t ticks = 0;            // passes that begin in it
+  std::vector<uint32_t> loads;   // steps: LOADs whose rows the host brings
 
   [[nodiscard]] std::span<const uint32_t> before_of(const Node& node) const {
     return std::span(before).subspan(node.before_begin, node.before_end - node.before_begin);
@@ -63,7 +64,7 @@ class Graph {
   /// Whether the arguments of a launch can be changed in place.
   [[nodiscard]] bool patches() const { return patches_; }
   /// From the next launch on the kernel of a launch takes the arguments that the source has by now.
-  void patch(uint32_t launch, const GraphSource& source);
+  void patch(uint32_t launch, const GraphSource& source) const;
 
  private:
   struct KernelNode {

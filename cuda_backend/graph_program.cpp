@@ -259,7 +259,9 @@ class Planner {
       resumed_ = at > first && tape_.steps[at - 1].command == step.command;
       switch (step.kind) {
         case Step::Kind::Load:
-          if (tape_.hosted(step)) {
+          if (tape_.hosted(step) && tape_.fed(step)) {
+            open_.loads.push_back(at);
+          } else if (tape_.hosted(step)) {
             close();
             program_.items.push_back({GraphItem::Kind::Load, 0, 1, at, 0});
             break;
@@ -302,7 +304,7 @@ GraphProgram plan_program(const GraphTape& tape, uint64_t passes) {
 }
 
 uint64_t passes_together(const GraphProgram& program, const GraphTape& tape) {
-  if (!program.whole() || program.items[0].times != 1) return 1;
+  if (!program.whole() || program.items[0].times != 1 || !program.plans[0].loads.empty()) return 1;
   const GraphPlan& plan = program.plans[0];
   uint64_t passes = kTogether / plan.nodes.size();
   if (!plan.pieces.empty()) passes = std::min(passes, std::max<uint64_t>(tape.slots / 2, 1) / plan.pieces.size());

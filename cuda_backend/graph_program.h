@@ -35,7 +35,8 @@ struct GraphTape {
   GraphSource source;
   std::span<const uint32_t> before;  // as tape_cuda_plan::before; with before_ends empty: a chain
   std::span<const uint64_t> before_ends;
-  std::function<bool(const Step&)> hosted;  // a LOAD that needs the host
+  std::function<bool(const Step&)> hosted;  // a LOAD that needs the host, in every pass
+  std::function<bool(const Step&)> fed;     // and may be in a graph of one pass all the same
   uint64_t slots = 0;                       // of the ring
   uint32_t processors = 1;
   static constexpr uint32_t kNoTick = ~uint32_t{1};

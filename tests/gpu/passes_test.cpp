@@ -48,9 +48,7 @@ constexpr const char* kStoring = R"(
 .end
 )";
 
-Machine prepared(std::unique_ptr<Backend> backend, const char* text, int64_t limit, bool poison) {
-  MachineOptions options;
-  options.poison = poison;
+Machine prepared(std::unique_ptr<Backend> backend, const char* text, int64_t limit, MachineOptions options = {}) {
   Machine machine(std::move(backend), options);
   machine.add(module_of(text));
   if (text == kLoading) {
@@ -74,7 +72,7 @@ TEST(Passes, OfOneGraphLeaveWhatSoManyRunsLeave) {
   constexpr int64_t kTimes = 230;
   for (const char* text : {kLoading, kStoring})
     for (const int64_t limit : {-1, 1, 2, 77, 229, 230}) {
-      Machine expected = prepared(backend_of("cpu"), text, limit, false);
+      Machine expected = prepared(backend_of("cpu"), text, limit);
       int64_t played = 0;
       try {
         while (played < kTimes) {
@@ -89,7 +87,10 @@ TEST(Passes, OfOneGraphLeaveWhatSoManyRunsLeave) {
           BackendOptions options;
           options.mode = mode;
           options.branches = branches;
-          Machine machine = prepared(open_backend("cuda", options), text, limit, branches == Branches::All);
+          MachineOptions memory;
+          memory.poison = branches == Branches::All;
+          memory.stream_memory = branches == Branches::Off ? 0 : ~uint64_t{0};  // of Off, rows come from the host
+          Machine machine = prepared(open_backend("cuda", options), text, limit, memory);
           Prepared main = machine.prepare(0, "main");
           SCOPED_TRACE(testing::Message()
                        << (text == kLoading ? "loading" : "storing") << ", limit " << limit << ", mode "
