@@ -466,6 +466,8 @@ class CudaBackend final : public Backend {
   void take_notes() const {
     char text[2048] = {};
     plugin().notes(backend_.get(), text, sizeof text);
+    if (noted_ == text) return;
+    noted_ = text;
     capabilities_.notes.clear();
     std::istringstream lines(text);
     for (std::string line; std::getline(lines, line);) capabilities_.notes.push_back(line);
@@ -474,6 +476,7 @@ class CudaBackend final : public Backend {
   std::shared_ptr<tape_cuda_backend> backend_;
   mutable Capabilities capabilities_;
   bool profiles_ = false;
+  mutable std::string noted_;  // capabilities_.notes, as the plugin gave them
 };
 
 }  // namespace
