@@ -561,7 +561,10 @@ void CudaExecutable::take_profile(tape_cuda_profile& into) {
 tape_cuda_fault CudaExecutable::take_fault() {
   if (ring_ != nullptr && !ring_->drain(stream_)) ring_->discard(stream_);
   unread_ = false;
-  if (!stopped_ && faultable_) read_fault();
+  if (!stopped_ && faultable_)
+    read_fault();
+  else
+    stream_.wait();
   if (!stopped_) return {};
   stopped_ = false;
   if (faultable_) reset_fault();

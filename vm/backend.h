@@ -112,7 +112,7 @@ class Executable {
   /// Begins to copy ranges of the backend's memory to the host, as they will be when all that was run is done; no run
   /// waits for it.
   [[nodiscard]] virtual std::unique_ptr<Fetch> fetch(std::span<const ByteRange> ranges) = 0;
-  /// The fault of the runs since the last call, if any, cleared by the call. Meaningful after Backend::synchronize.
+  /// Waits for the runs since the last call; the fault of one of them, if any, cleared by the call.
   [[nodiscard]] virtual std::optional<FaultRecord> fault() = 0;
   /// How long its commands took since this was last asked, where the backend was opened to time them. Meaningful after
   /// Backend::synchronize.

@@ -338,7 +338,6 @@ uint64_t Playable::finish() {
   if (started == 0) return machine->runs;
   const uint64_t times = std::exchange(started, 0);
   machine->playing = nullptr;
-  machine->backend->synchronize();
   if (const std::optional<FaultRecord> record = executable->fault()) {
     machine->runs -= times - std::min(record->step + 1, times);
     raise(*record, machine->runs, times > 1);
@@ -352,7 +351,6 @@ void Playable::abandon() noexcept {
   started = 0;
   machine->playing = nullptr;
   try {
-    machine->backend->synchronize();
     static_cast<void>(executable->fault());
   } catch (...) {  // the backend is lost, or the host refuses again: the first error says enough
   }
