@@ -149,11 +149,15 @@ class Cache {
 
 struct Impl {
   Impl(std::unique_ptr<Backend> the_backend, MachineOptions the_options)
-      : backend(std::move(the_backend)), options(the_options), cache(the_options.prepared_limit) {}
+      : backend(std::move(the_backend)),
+        options(the_options),
+        floats_as_f64(backend->capabilities().floats_as_f64),
+        cache(the_options.prepared_limit) {}
   ~Impl();
 
   std::unique_ptr<Backend> backend;
   MachineOptions options;
+  bool floats_as_f64 = false;  // Capabilities::storage without asking each time
   std::vector<std::unique_ptr<Loaded>> modules;
   std::deque<Slot> slots;
   std::deque<StreamSlot> stream_slots;
@@ -168,7 +172,7 @@ struct Impl {
   std::vector<Playable*> playables;  // all alive; told when the Machine goes
   Cache cache;
 
-  [[nodiscard]] DType storage(DType dtype) const { return backend->capabilities().storage(dtype); }
+  [[nodiscard]] DType storage(DType dtype) const { return floats_as_f64 && is_float(dtype) ? DType::F64 : dtype; }
   [[nodiscard]] uint64_t stored_bytes(const Tensor& tensor) const;
 
   // machine_link.cpp
