@@ -35,15 +35,17 @@ struct AttentionArgs {
   void* dq;
   void* dk;
   void* dv;
-  void* parts;  // scratch of the split forward: y by row and block of keys, then largest score and sum likewise
+  Fault* fault;  // of a split forward that checks the lengths itself
+  void* parts;   // scratch of the split forward: y by row and block of keys, then largest score and sum likewise
   int64_t batch, heads, groups, queries, keys, depth, width;
   int64_t tile;  // keys of a block of the split forward
   double scale;
   uint32_t causal;
   uint32_t wide;                       // y in f32 beside halves
   uint32_t wide_lengths, length_each;  // i64; one for each batch
+  Site site;
 };
-inline constexpr unsigned kAttentionPointers = 13;
+inline constexpr unsigned kAttentionPointers = 14;
 
 /// Any head sizes: 64 queries a block in x, columns of y in y.
 [[nodiscard]] const void* attention_kernel(DType dtype);

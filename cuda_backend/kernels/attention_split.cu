@@ -3,6 +3,7 @@
 // row together. What a block has is a matter of the shape, so sums have one order. A key that a query does not see is
 // never multiplied.
 #include "cuda_backend/kernels/attention.cuh"
+#include "cuda_backend/kernels/check.cuh"
 #include "cuda_backend/kernels/exponential.cuh"
 #include "cuda_backend/kernels/mma.cuh"
 
@@ -35,6 +36,23 @@ __device__ __forceinline__ int64_t counted_keys(const AttentionArgs& args, int64
   const int64_t n = length_of(args, batch);
   return n < 0 ? 0 : n > args.keys ? args.keys : n;
 }
+/// The first block looks whether all lengths are inside.
+__device__ __forceinline__ void check_lengths(const AttentionArgs& args) {
+  if (args.fault == nullptr || blockIdx.x != 0) return;
+  struct Test {
+    const AttentionArgs& args;
+    __device__ int64_t at(int64_t i) const { return load_index(args.lengths, i, args.wide_lengths != 0); }
+    __device__ bool bad(int64_t i) const { return at(i) < 0 || at(i) > args.keys; }
+    __device__ void describe(int64_t i, Fault& fault) const {
+      fault.a = static_cast<uint64_t>(at(i));
+      fault.limit = args.keys + 1;
+    }
+  } test{args};
+  const int64_t lengths = args.length_each != 0 ? args.batch : 1;
+  bool bad = false;
+  for (int64_t i = threadIdx.x; i < lengths; i += kThreads) bad = bad || test.bad(i);
+  if (__syncthreads_or(bad ? 1 : 0) != 0) find_first<true>(args.fault, args.site, static_cast<uint64_t>(lengths), test);
+}
 template <class C>
 struct Parts {
   C* y;      // by row and block
@@ -59,6 +77,7 @@ __global__ void __launch_bounds__(kThreads) attention_split(const __grid_constan
   __shared__ uint4 memory[kSplitBytes / 16 + kSplitKeys];
   alignas(16) __shared__ C queries[kSplitRows * 256];
   __shared__ C weights[kSplitRows * kSplitKeys];
+  check_lengths(args);
   const Parts<C> parts = parts_of<C>(args);
   const int tile = static_cast<int>(args.tile), depth = static_cast<int>(args.depth),
             width = static_cast<int>(args.width);

@@ -94,33 +94,34 @@ bool on_tensor_cores(const AttentionArgs& args, DType dtype, int64_t largest) {
   return is_half(dtype) && fits(args.depth) && fits(args.width);
 }
 
+uint64_t split_tasks(const AttentionArgs& args) {
+  const int64_t rows = args.heads / std::max<int64_t>(1, args.groups) * args.queries;
+  return static_cast<uint64_t>(args.batch * args.groups) * blocks_of(rows, kSplitRows);
+}
 /// Keys of a block where queries are so few that blocks share the keys; 0 where they are not. By the shape alone, so
 /// that the order of sums is.
-int64_t split_keys(const AttentionArgs& args, DType dtype, int64_t tasks) {
+int64_t split_keys(const AttentionArgs& args, DType dtype) {
   const auto size = static_cast<int64_t>(size_of(dtype));
   const auto fits = [&](int64_t columns) { return columns != 0 && columns <= 256 && columns * size % 16 == 0; };
   const auto aligned = [](const void* at) { return reinterpret_cast<Address>(at) % 16 == 0; };
   if (args.queries > kSplitQueries || args.keys < 2 * kSplitKeys || !fits(args.depth) || !fits(args.width) ||
-      !aligned(args.k) || !aligned(args.v))
+      !aligned(args.k) || !aligned(args.v) || args.batch * args.heads * args.queries == 0)
     return 0;
   int64_t tile = kSplitKeys;
   while (tile * (args.depth + args.width) * size > kSplitBytes) tile /= 2;
-  while (tile > 16 && tasks * args.keys / tile < 128) tile /= 2;
+  while (tile > 16 && static_cast<int64_t>(split_tasks(args)) * args.keys / tile < 128) tile /= 2;
   return tile;
 }
 
 /// y and lse, or only lse.
 void forward(AttentionArgs args, DType dtype, LaunchList& list) {
-  const int64_t row_tiles =
-      (args.heads / std::max<int64_t>(1, args.groups) * args.queries + kSplitRows - 1) / kSplitRows;
-  const int64_t tasks = args.batch * args.groups * row_tiles;
-  args.tile = split_keys(args, dtype, tasks);
+  args.tile = split_keys(args, dtype);
   if (args.tile != 0) {
     const uint64_t rows = static_cast<uint64_t>(args.batch * args.heads * args.queries);
     const uint64_t blocks = blocks_of(args.keys, args.tile);
     args.parts = list.scratch(rows * blocks * static_cast<uint64_t>(args.width + 2) * size_of(compute_of(dtype)));
     LaunchList::Shape split, join;
-    split.x = static_cast<uint64_t>(tasks) * blocks;
+    split.x = split_tasks(args) * blocks;
     list.add(attention_split_kernel(dtype), split, args, kAttentionPointers);
     join.x = rows;
     list.add(attention_join_kernel(dtype), join, args, kAttentionPointers);
@@ -142,7 +143,12 @@ void attention(const Call& call, LaunchList& list) {
   const View &dst = call.operand(0), &q = call.operand(1), &lse = call.operand(5);
   AttentionArgs args = describe(call, 1, 4);
   const int64_t lengths = args.keys + 1;
-  check_range(call, list, TAPE_CUDA_LENGTH, 4, &lengths);
+  if (split_keys(args, q.dtype) == 0) {
+    check_range(call, list, TAPE_CUDA_LENGTH, 4, &lengths);
+  } else if (call.operand(4).given()) {
+    args.fault = list.fault();
+    args.site = {call.index, TAPE_CUDA_LENGTH, static_cast<int32_t>(call.command.ends[3])};
+  }
   if (args.batch * args.heads * args.queries == 0 || (args.width == 0 && !lse.given())) return;
   args.y = args.width == 0 ? nullptr : dst.pointer();
   args.lse = lse.pointer();

@@ -25,6 +25,14 @@ const Kind kKinds[] = {
      "outside the 11 rows bound"},
     {"start", "  MUL s, bad, 7\n  DYNAMIC_SLICE part, w, s, shape=[2]\n",
      "start 7 at step.s of axis 0 is outside [0,1]"},
+    {"length",
+     "  FILL keys, value=0.5, shape=[1, 1, 20, 8], dtype=f32\n  FILL q, value=0.5, shape=[1, 1, 3, 8], dtype=f32\n"
+     "  MUL some, bad1, 21\n  ATTENTION y, q, keys, keys, kv_len=some\n",
+     "length 21 at step.some[0] is outside [0,20]"},
+    {"length_of_shared_keys",
+     "  FILL keys, value=0.5, shape=[1, 1, 200, 8], dtype=f32\n  FILL q, value=0.5, shape=[1, 1, 3, 8], dtype=f32\n"
+     "  MUL some, bad, -1\n  ATTENTION y, q, keys, keys, kv_len=some\n",
+     "length -1 at step.some is outside [0,200]"},
     {"count", "  MUL times, bad, 9\n  REPEAT times, max=3\n    ADVANCE n, by=100\n  END\n", "times is 9, above max=3"},
     {"logits", "  SUB d, badf, 1\n  DIV q, badf, d\n  RESHAPE qs, q, shape=[1, 1]\n  CATEGORICAL k, qs, noise\n", ""},
 };
