@@ -63,6 +63,45 @@ void negate_16(benchmark::State& state) {
   play(state, tiny_commands(Opcode::Neg, DType::F32, {16}), kCommands);
 }
 
+/// Making the plan of `branches` chains of locals that begin and end together, 10,000 commands in all.
+void plan(benchmark::State& state, ArenaUse use) {
+  const auto branches = static_cast<uint32_t>(state.range(0));
+  Module module;
+  module.name = "branches";
+  const auto add = [&](const std::string& name, Role role) {
+    Tensor tensor;
+    tensor.name = name;
+    tensor.shape = {256};
+    tensor.role = role;
+    tensor.owner = role == Role::Local ? 0 : kNone;
+    module.tensors.push_back(tensor);
+    return static_cast<TensorId>(module.tensors.size() - 1);
+  };
+  Tape tape;
+  tape.name = "main";
+  module.tapes.push_back(tape);
+  std::vector<TensorId> ends{add("x", Role::Input)};
+  for (uint32_t i = 0; i < branches; ++i) ends.push_back(ends[0]);
+  TapeBuilder builder(module, 0);
+  for (uint32_t i = 0; i + branches < kCommands; ++i) {
+    TensorId& end = ends[1 + i % branches];
+    const TensorId next = add("t" + std::to_string(i), Role::Local);
+    builder.add(Opcode::Neg, {next, end});
+    end = next;
+  }
+  for (uint32_t i = 0; i < branches; ++i)
+    builder.add(Opcode::Neg, {add("y" + std::to_string(i), Role::Output), ends[1 + i]});
+  Diagnostics diagnostics;
+  const VerifiedModule verified = verify(std::move(module), diagnostics).value();
+  const std::unique_ptr<Backend> backend = open_backend("cpu", {1, false});
+  PlanOptions options;
+  options.arena = use;
+  std::shared_ptr<const Plan> made;
+  for (auto _ : state) made = make_plan(verified, *backend, options);
+  state.counters["arena_KiB"] = static_cast<double>(made->arena_bytes) / 1024;
+  state.counters["edges"] = static_cast<double>(made->before.size());
+}
+
 /// Prepared::run() around nothing.
 void empty_run(benchmark::State& state) {
   Module module;
@@ -77,6 +116,8 @@ BENCHMARK(advance)->Unit(benchmark::kMicrosecond);
 BENCHMARK(copy_scalar)->Unit(benchmark::kMicrosecond);
 BENCHMARK(negate_scalar)->Unit(benchmark::kMicrosecond);
 BENCHMARK(negate_16)->Unit(benchmark::kMicrosecond);
+BENCHMARK_CAPTURE(plan, tight, ArenaUse::Tight)->Arg(1)->Arg(16)->Arg(1000)->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(plan, branches, ArenaUse::Branches)->Arg(1)->Arg(16)->Arg(1000)->Unit(benchmark::kMillisecond);
 BENCHMARK(empty_run)->Unit(benchmark::kNanosecond);
 
 }  // namespace

@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "cli/info_graph.h"
 #include "cli/source.h"
 #include "embed/backends.h"
 #include "vm/container_format.h"
@@ -72,7 +73,13 @@ json tensors_json(const Module& module) {
   return list;
 }
 
-json tape_json(const VerifiedModule& module, TapeId id, Backend& backend) {
+std::shared_ptr<const Plan> plan_of(const VerifiedModule& module, TapeId id, Backend& backend,
+                                    const PlanOptions& options) {
+  const VerifiedModule inlined = again(inline_entry(module, id).module);
+  return make_plan(again(eliminate_dead(again(eliminate_common(inlined, {})), {})), backend, options);
+}
+
+json tape_json(const VerifiedModule& module, TapeId id, Backend& backend, const PlanOptions& options) {
   const Tape& tape = module.module().tapes[id];
   const TapeFacts& facts = module.facts(id);
   json item{{"name", tape.name}, {"words", tape.words.size()}, {"playable", facts.playable}};
@@ -83,8 +90,7 @@ json tape_json(const VerifiedModule& module, TapeId id, Backend& backend) {
   item["commands"] = facts.inlined_commands;
   item["executed_commands"] = facts.executed_commands;
   try {
-    const VerifiedModule inlined = again(inline_entry(module, id).module);
-    const auto plan = make_plan(again(eliminate_dead(again(eliminate_common(inlined, {})), {})), backend, {});
+    const auto plan = plan_of(module, id, backend, options);
     item["flops"] = plan->flops;
     item["traffic_bytes"] = plan->traffic;
     item["arena_bytes"] = plan->arena_bytes;
@@ -148,12 +154,34 @@ std::string as_text(const json& all, const Module& module) {
 }  // namespace
 
 void info_options(po::options_description& options) {
-  options.add_options()("backend", po::value<std::string>()->value_name("cpu|cpu64"), "whose plan");
+  options.add_options()("backend", po::value<std::string>()->value_name("cpu|cpu64|cuda"), "whose plan")(
+      "graph", po::value<std::string>()->value_name("dot|json"), "what each command of a tape must follow, and why")(
+      "arena", po::value<std::string>()->value_name("auto|tight|branches"),
+      "whether independent commands may share bytes and so wait for each other");
 }
+
+namespace {
+
+/// --graph: of one tape, and nothing else.
+int print_graph(const Arguments& arguments, Source source) {
+  const std::string form = arguments.text("graph", "");
+  if (form != "dot" && form != "json") usage_error(fmt::format("--graph is dot or json, not {}", form));
+  const VerifiedModule module = verify_source(std::move(source.assembly.module), source);
+  const std::unique_ptr<Backend> backend = open_backend(arguments.text("backend", "cpu"));
+  PlanOptions options;
+  options.arena = arena_use(arguments);
+  const TapeId tape = entry_of(module, arguments.positional.size() > 1 ? arguments.positional[1] : "");
+  const auto plan = plan_of(module, tape, *backend, options);
+  print(form == "dot" ? graph_dot(*plan) : graph_json(*plan));
+  return 0;
+}
+
+}  // namespace
 
 int info_command(const Arguments& arguments) {
   want_positional(arguments, 1, 2, "FILE [TAPE]");
   Source source = open_source(arguments.positional[0]);
+  if (!arguments.text("graph", "").empty()) return print_graph(arguments, std::move(source));
   const Module read = source.assembly.module;
   json all{{"file", source.path}, {"form", source.text ? "text" : "binary"}, {"module", read.name}};
   all["container"] = sections_json(read);
@@ -164,9 +192,11 @@ int info_command(const Arguments& arguments) {
   if (read.minor <= kMinor) {
     const VerifiedModule module = verify_source(std::move(source.assembly.module), source);
     const std::unique_ptr<Backend> backend = open_backend(arguments.text("backend", "cpu"));
+    PlanOptions plan_options;
+    plan_options.arena = arena_use(arguments);
     const TapeId only = arguments.positional.size() > 1 ? entry_of(module, arguments.positional[1]) : kNone;
     for (TapeId id = 0; id < read.tapes.size(); ++id)
-      if (only == kNone || id == only) all["tapes"].push_back(tape_json(module, id, *backend));
+      if (only == kNone || id == only) all["tapes"].push_back(tape_json(module, id, *backend, plan_options));
   }
   print(arguments.json ? all.dump(2) + "\n" : as_text(all, read));
   return 0;

@@ -104,6 +104,14 @@ VerifiedModule verify_source(Module module, const Source& source) {
   return *std::move(verified);
 }
 
+ArenaUse arena_use(const Arguments& arguments) {
+  const std::string use = arguments.text("arena", "auto");
+  if (use == "auto") return ArenaUse::Auto;
+  if (use == "tight") return ArenaUse::Tight;
+  if (use != "branches") usage_error(fmt::format("--arena is auto, tight or branches, not {}", use));
+  return ArenaUse::Branches;
+}
+
 TapeId entry_of(const VerifiedModule& module, const std::string& name) {
   const std::vector<Tape>& tapes = module.module().tapes;
   const TapeId found = name.empty() ? module.default_entry() : module.module().find_tape(name);

@@ -7,6 +7,7 @@
 
 #include "assembler/assembler.h"
 #include "cli/cli.h"
+#include "vm/plan.h"
 #include "vm/verify.h"
 
 namespace tape::cli {
@@ -24,6 +25,8 @@ struct Source {
 [[nodiscard]] VerifiedModule verify_source(Module module, const Source& source);
 /// `--set CONST=V` options.
 [[nodiscard]] AssembleOptions assemble_options(const Arguments& arguments);
+/// `--arena`; throws Error(Usage) for a name that is none.
+[[nodiscard]] ArenaUse arena_use(const Arguments& arguments);
 /// The tape of that name, or the default entry when it is empty; throws Error(Usage) with the list.
 [[nodiscard]] TapeId entry_of(const VerifiedModule& module, const std::string& name);
 

@@ -88,6 +88,7 @@ struct tape_cuda_plan {
   /// a chain in command order.
   const uint32_t* before;
   const uint64_t* before_ends;
+  const uint8_t* checked;  // by command: 1 where an earlier one has checked the same, so that it need not. Null: none
 };
 
 enum tape_cuda_fault_kind {

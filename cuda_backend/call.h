@@ -63,6 +63,7 @@ struct Call {
   bool accumulate = false;
   uint32_t stream = 0;   // LOAD
   uint32_t cursor = 0;   // LOAD: its tensor
+  bool checked = false;  // an earlier command has checked the same operands: no check of its own, but guarded
   bool guarded = false;  // writes something that outlives the run while an earlier command may fault
 
   [[nodiscard]] Opcode opcode() const { return command.op->opcode; }

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "cuda_backend/cupti.h"
+#include "opcodes/faults.h"
 #include "vm/error.h"
 
 namespace tape::cuda {
@@ -17,10 +18,11 @@ constexpr uint64_t kPinnedValue = (sizeof(Fault) + 63) / 64 * 64;
 constexpr uint64_t kPinnedMirror = kPinnedValue + 64;
 constexpr uint64_t kPassesBetweenLooks = 64;
 
+/// As the plan sees it: the order of commands holds for what this says.
 bool can_fault(const Call& call) {
-  const OpInfo& op = *call.command.op;
-  if (op.opcode == Opcode::Map || op.opcode == Opcode::MapReduce) return MapCall(call).checked_elements() != 0;
-  return op.has(kFaultEffect) || op.has(kStreamEffect);
+  std::vector<DType> dtypes;
+  for (const View& view : call.operands) dtypes.push_back(view.dtype);
+  return may_fault(call.command, dtypes);
 }
 
 AttrValue attribute_of(const tape_cuda_attribute& plain) {
@@ -109,7 +111,8 @@ void CudaExecutable::add_calls(const tape_cuda_plan& plan) {
   std::vector<Call> calls;
   bool delivers = false;
   for (uint64_t i = 0; i < plan.commands_count; ++i) {
-    const Call& call = calls.emplace_back(make_call(plan.commands[i], i));
+    Call& call = calls.emplace_back(make_call(plan.commands[i], i));
+    call.checked = plan.checked != nullptr && plan.checked[i] != 0;
     faultable_ = faultable_ || can_fault(call);
     if (!call.command.op->has(kSinkEffect) || ring_ == nullptr) continue;
     ring_->expect(call);

@@ -220,6 +220,7 @@ class CudaExecutable final : public Executable {
       described.before = plan_->before.data();
       described.before_ends = plan_->before_ends.data();
     }
+    described.checked = plan_->checked.data();
     tape_cuda_error error{};
     executable_ = plugin().prepare(backend_.get(), &described, &error);
     check(error);
@@ -424,6 +425,7 @@ class CudaBackend final : public Backend {
     capabilities_.name = "cuda";
     capabilities_.device = describe(card);
     capabilities_.memory = card.memory;
+    capabilities_.branches = wanted.mode != PlayMode::Stream && wanted.branches != Branches::Off;
     capabilities_.stream_memory = card.memory / 4;
   }
 

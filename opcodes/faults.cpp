@@ -7,14 +7,6 @@
 namespace tape {
 namespace {
 
-/// FLOOR_DIV, MOD, REM and POW of integers, unless by a constant that they take.
-bool refuses(const Command& command, DType dtype) {
-  if (is_float(dtype)) return false;
-  const bool power = command.op->opcode == Opcode::Pow;
-  const AttrValue* const constant = command.ids.back() == kAbsent ? command.attr_if_present("imm") : nullptr;
-  return constant == nullptr || (power ? constant->i < 0 : constant->i == 0);
-}
-
 bool divides(const Command& command) {
   switch (command.op->opcode) {
     case Opcode::FloorDiv:
@@ -32,16 +24,22 @@ bool body_refuses(const Command& command, std::span<const DType> dtypes) {
   const size_t destinations = command.operand(0).size();
   if (decode_map_body(command.attr_list("body"), dtypes.subspan(destinations), destinations, body)) return true;
   return std::any_of(body.commands.begin(), body.commands.end(),
-                     [&](const Command& row) { return divides(row) && refuses(row, body.dtypes[row.ids[1]]); });
+                     [&](const Command& row) { return may_refuse_divisor(row, body.dtypes[row.ids[1]]); });
 }
 
 }  // namespace
+
+bool may_refuse_divisor(const Command& command, DType dtype) {
+  if (!divides(command) || is_float(dtype)) return false;
+  const AttrValue* const constant = command.ids.back() == kAbsent ? command.attr_if_present("imm") : nullptr;
+  return constant == nullptr || (command.op->opcode == Opcode::Pow ? constant->i < 0 : constant->i == 0);
+}
 
 bool may_fault(const Command& command, std::span<const DType> dtypes) {
   const OpInfo& op = *command.op;
   if (op.has(kStreamEffect)) return true;  // a cursor outside the rows bound
   if (!op.has(kFaultEffect)) return false;
-  if (divides(command)) return refuses(command, dtypes[1]);
+  if (divides(command)) return may_refuse_divisor(command, dtypes[1]);
   switch (op.opcode) {
     case Opcode::Repeat:
       return command.id(0) != kAbsent;

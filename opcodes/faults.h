@@ -11,4 +11,8 @@ namespace tape {
 /// that are no tensors, or absent, are ignored.
 [[nodiscard]] bool may_fault(const Command& command, std::span<const DType> dtypes);
 
+/// Whether a division, remainder or power of integers may meet a last source that it refuses; a constant is known.
+/// `dtype`: of its first source.
+[[nodiscard]] bool may_refuse_divisor(const Command& command, DType dtype);
+
 }  // namespace tape

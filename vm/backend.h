@@ -23,6 +23,7 @@ struct Capabilities {
   std::string name;            // "cpu", "cpu64", "cuda"
   std::string device;          // for people: processor or card
   uint64_t memory = 0;         // bytes one module may use in all
+  bool branches = false;       // plays commands side by side where their order leaves it free
   bool floats_as_f64 = false;  // the oracle: every float tensor is stored and computed as f64
   unsigned alignment = 256;    // bytes
   /// Bytes that columns of streams may take of it; those beyond stay in host memory and LOAD fetches their rows. Not

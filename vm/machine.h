@@ -21,6 +21,7 @@ using ModuleId = uint32_t;
 
 struct MachineOptions {
   bool reuse = true;  // arena reuse
+  ArenaUse arena = ArenaUse::Auto;
   bool poison = false;
   bool share_common = true;    // -O1
   bool eliminate_dead = true;  // -O1

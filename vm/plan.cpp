@@ -1,15 +1,17 @@
 // The memory plan of one entry: liveness of locals and scratch over command indices, extended round loops, then best
-// fit into one arena. Two tensors that are live at the same command never share a byte; sizes are checked in 64 bits.
+// fit into one arena (vm/arena.h), then the order that bytes ask for. Two tensors that are live at the same command
+// never share a byte; sizes are checked in 64 bits.
 #include "vm/plan.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <map>
-#include <set>
 #include <utility>
 
 #include "opcodes/faults.h"
+#include "vm/arena.h"
+#include "vm/checks.h"
 #include "vm/error.h"
 #include "vm/hazards.h"
 
@@ -17,6 +19,7 @@ namespace tape {
 namespace {
 
 constexpr uint64_t kAlignment = 256;
+constexpr uint64_t kSmallArena = uint64_t{32} << 20;  // a card's cache holds it
 
 uint64_t checked_add(uint64_t a, uint64_t b, const Capabilities& capabilities) {
   uint64_t sum = 0;
@@ -34,92 +37,6 @@ bool is_loop(const Command& command) {
   return command.op->opcode == Opcode::Repeat || command.op->opcode == Opcode::While;
 }
 
-/// Bytes wanted from `first` to `last`, both inclusive.
-struct Block {
-  uint64_t bytes = 0;  // aligned
-  uint32_t first = 0, last = 0;
-  uint64_t offset = 0;
-};
-
-/// Free ranges of an arena that grows at its end.
-class Arena {
- public:
-  explicit Arena(const Capabilities& capabilities) : capabilities_(capabilities) {}
-
-  uint64_t take(uint64_t bytes) {
-    if (const auto fit = by_size_.lower_bound({bytes, 0}); fit != by_size_.end()) {
-      const auto [size, offset] = *fit;
-      erase(offset);
-      if (size > bytes) insert(offset + bytes, size - bytes);
-      return offset;
-    }
-    uint64_t offset = end_;
-    if (!by_offset_.empty()) {
-      const auto [start, size] = *by_offset_.rbegin();
-      if (start + size == end_) {
-        offset = start;
-        erase(start);
-      }
-    }
-    end_ = checked_add(offset, bytes, capabilities_);
-    return offset;
-  }
-
-  void give(uint64_t offset, uint64_t bytes) {
-    auto next = by_offset_.lower_bound(offset);
-    if (next != by_offset_.end() && next->first == offset + bytes) {
-      bytes += next->second;
-      erase(next->first);
-    }
-    auto before = by_offset_.lower_bound(offset);
-    if (before != by_offset_.begin() && (--before)->first + before->second == offset) {
-      offset = before->first;
-      bytes += before->second;
-      erase(offset);
-    }
-    insert(offset, bytes);
-  }
-
-  [[nodiscard]] uint64_t end() const { return end_; }
-
- private:
-  void insert(uint64_t offset, uint64_t bytes) {
-    by_offset_.emplace(offset, bytes);
-    by_size_.emplace(bytes, offset);
-  }
-  void erase(uint64_t offset) {
-    const auto at = by_offset_.find(offset);
-    by_size_.erase({at->second, offset});
-    by_offset_.erase(at);
-  }
-
-  const Capabilities& capabilities_;
-  std::map<uint64_t, uint64_t> by_offset_;
-  std::set<std::pair<uint64_t, uint64_t>> by_size_;
-  uint64_t end_ = 0;
-};
-
-/// Places blocks in the order of their first command, larger ones first; returns the arena's size.
-uint64_t place(std::vector<Block>& blocks, size_t commands, const Capabilities& capabilities) {
-  std::vector<uint32_t> starts(blocks.size());
-  for (uint32_t i = 0; i < blocks.size(); ++i) starts[i] = i;
-  std::sort(starts.begin(), starts.end(), [&](uint32_t a, uint32_t b) {
-    if (blocks[a].first != blocks[b].first) return blocks[a].first < blocks[b].first;
-    return blocks[a].bytes != blocks[b].bytes ? blocks[a].bytes > blocks[b].bytes : a < b;
-  });
-  std::vector<uint32_t> ends = starts;
-  std::stable_sort(ends.begin(), ends.end(), [&](uint32_t a, uint32_t b) { return blocks[a].last < blocks[b].last; });
-  Arena arena(capabilities);
-  size_t start = 0, end = 0;
-  for (uint32_t command = 0; command < commands; ++command) {
-    for (; end < ends.size() && blocks[ends[end]].last < command; ++end)
-      arena.give(blocks[ends[end]].offset, blocks[ends[end]].bytes);
-    for (; start < starts.size() && blocks[starts[start]].first == command; ++start)
-      blocks[starts[start]].offset = arena.take(blocks[starts[start]].bytes);
-  }
-  return arena.end();
-}
-
 class Planner {
  public:
   Planner(const VerifiedModule& inlined, Backend& backend, const PlanOptions& options)
@@ -132,11 +49,14 @@ class Planner {
     type_operands();
     match_loops();
     select();
+    plan_->checked = repeated_checks(module(), plan_->commands, plan_->types, plan_->matching);
     measure();
     find_lives();
     lay_out();
     check_memory();
-    order();
+    const Order found = order(false);
+    plan_->before = found.before();
+    plan_->before_ends = found.ends();
     return plan_;
   }
 
@@ -204,9 +124,12 @@ class Planner {
   /// proved it), so each pass makes it anew and it lives within the pass.
   void find_lives() {
     plan_->tensors.assign(module().tensors.size(), {});
+    users_.resize(module().tensors.size());
     std::vector<Placement>& tensors = plan_->tensors;
     for (uint32_t i = 0; i < count(); ++i) {
-      const auto touch = [&](TensorId id, Access) {
+      const auto touch = [&](TensorId id, Access access) {
+        if (access != Access::Read) users_[id].clear();
+        if (users_[id].empty() || users_[id].back() != i) users_[id].push_back(i);
         Placement& at = tensors[id];
         if (at.segment == Segment::None) first_access(at, id, i);
         at.last = std::max(at.last, i);
@@ -254,20 +177,47 @@ class Planner {
   bool lay_out_with_reuse() {
     std::vector<Block> blocks;
     std::vector<uint64_t*> targets;
-    for (Placement& at : plan_->tensors)
-      if (at.segment == Segment::Arena) {
-        blocks.push_back({aligned(at.bytes), at.first, at.last});
+    for (size_t id = 0; id < plan_->tensors.size(); ++id)
+      if (Placement& at = plan_->tensors[id]; at.segment == Segment::Arena) {
+        blocks.push_back({aligned(at.bytes), at.first, at.last, 0, std::move(users_[id])});
         targets.push_back(&at.offset);
       }
     for (uint32_t i = 0; i < count(); ++i)
       if (const uint64_t bytes = plan_->selections[i].scratch; bytes != 0) {
-        blocks.push_back({aligned(bytes), i, i});
+        blocks.push_back({aligned(bytes), i, i, 0, {i}});
         targets.push_back(&plan_->scratch[i]);
       }
-    plan_->arena_bytes = place(blocks, count(), capabilities_);
+    plan_->arena_bytes = place_tight(blocks, count());
     if (plan_->arena_bytes > plan_->unplanned_bytes) return false;
+    if (by_branch()) place_branches(blocks);
     for (size_t i = 0; i < blocks.size(); ++i) *targets[i] = blocks[i].offset;
     return true;
+  }
+
+  [[nodiscard]] bool by_branch() const {
+    switch (plan_->options.arena) {
+      case ArenaUse::Tight:
+        return false;
+      case ArenaUse::Auto:
+        return capabilities_.branches;
+      case ArenaUse::Branches:
+        break;
+    }
+    return true;
+  }
+
+  /// Bytes that are shared among commands in a fixed order only, where the arena stays within what it may take.
+  void place_branches(std::vector<Block>& blocks) {
+    const uint64_t tight = plan_->arena_bytes;
+    const uint64_t room = capabilities_.memory - std::min(capabilities_.memory, plan_->persistent_bytes);
+    const uint64_t generous = std::min(room / 8, std::max(tight * 4, kSmallArena));
+    const uint64_t limit =
+        plan_->options.arena == ArenaUse::Branches ? room : std::min(room, std::max(tight + tight / 4, generous));
+    std::vector<Block> spread = blocks;
+    const uint64_t bytes = place_by_branch(spread, count(), order(true), limit);
+    if (bytes > limit) return;
+    blocks.swap(spread);
+    plan_->arena_bytes = bytes;
   }
 
   void lay_out_apart() {
@@ -283,17 +233,19 @@ class Planner {
   }
 
   /// Hazards over bytes: the arena, then every persistent tensor, then one byte each for the fault and for the host.
-  void order() {
+  /// `apart`: as if every local had bytes of its own, and every scratch.
+  [[nodiscard]] Order order(bool apart) const {
     std::vector<uint64_t> bases(plan_->tensors.size());
-    uint64_t end = plan_->arena_bytes;
+    uint64_t end = apart ? 0 : plan_->arena_bytes;
     for (size_t id = 0; id < bases.size(); ++id) {
       const Placement& at = plan_->tensors[id];
-      bases[id] = at.segment == Segment::Arena ? at.offset : end;
-      if (at.segment == Segment::Persistent) end += at.bytes;
+      const bool own = apart || at.segment == Segment::Persistent;
+      bases[id] = own ? end : at.offset;
+      if (own) end += at.bytes;
     }
     const uint64_t fault = end, host = end + 1;
     std::vector<DType> dtypes;
-    const auto touches_of = [&](uint32_t i, std::vector<Touch>& touches) {
+    return Order(plan_->matching, [&](uint32_t i, std::vector<Touch>& touches) {
       bool outlives = command(i).op->has(kSinkEffect);
       for_each_touched(i, [&](TensorId id, Access access) {
         const Placement& at = plan_->tensors[id];
@@ -301,17 +253,15 @@ class Planner {
         touches.push_back({bases[id], bases[id] + at.bytes, writes});
         outlives = outlives || (writes && at.segment == Segment::Persistent);
       });
-      if (const uint64_t scratch = plan_->selections[i].scratch; scratch != 0)
+      if (const uint64_t scratch = plan_->selections[i].scratch; scratch != 0 && !apart)
         touches.push_back({plan_->scratch[i], plan_->scratch[i] + scratch, true});
       dtypes.clear();
       for (const OperandType& type : plan_->types[i]) dtypes.push_back(type.dtype);
-      const bool faults = may_fault(command(i), dtypes);
-      if (faults || outlives) touches.push_back({fault, fault + 1, faults});
+      // Whoever may fault looks at the record before it does what the check allows.
+      const bool refuses = may_fault(command(i), dtypes), faults = refuses && plan_->checked[i] == 0;
+      if (refuses || outlives) touches.push_back({fault, fault + 1, faults});
       if (command(i).op->has(kSinkEffect)) touches.push_back({host, host + 1, true});
-    };
-    const Order order(plan_->matching, touches_of);
-    plan_->before = order.before();
-    plan_->before_ends = order.ends();
+    });
   }
 
   void check_memory() const {
@@ -342,8 +292,9 @@ class Planner {
   Backend& backend_;
   const Capabilities& capabilities_;
   std::shared_ptr<Plan> plan_;
-  std::vector<uint32_t> enclosing_;  // per command: head of the innermost loop around it, kNone outside loops
-  uint64_t total_ = 0;               // all locals, each with bytes of its own
+  std::vector<uint32_t> enclosing_;            // per command: head of the innermost loop around it, kNone outside loops
+  std::vector<decltype(Block::users)> users_;  // by tensor
+  uint64_t total_ = 0;                         // all locals, each with bytes of its own
 };
 
 }  // namespace

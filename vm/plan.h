@@ -13,9 +13,16 @@
 
 namespace tape {
 
+/// Whether commands that nothing else orders may get the same bytes one after another, and so an order. Tight: yes, the
+/// arena is as small as is found. Branches: no, whatever fits the memory. Auto: no, on a backend that plays commands
+/// side by side, while the arena stays within four times the tight one (32 MiB where that is less) and an eighth of the
+/// memory left beside persistent tensors, or within 1.25 times the tight one.
+enum class ArenaUse : uint8_t { Tight, Auto, Branches };
+
 struct PlanOptions {
-  bool reuse = true;             // false (--no-reuse): every local has bytes of its own
-  bool poison = false;           // a local is filled with 0xFF bytes before its first write, scratch before its command
+  bool reuse = true;    // false (--no-reuse): every local has bytes of its own
+  bool poison = false;  // a local is filled with 0xFF bytes before its first write, scratch before its command
+  ArenaUse arena = ArenaUse::Auto;
   std::vector<TensorId> pinned;  // locals whose bytes are kept to the end of the run
 };
 
@@ -41,6 +48,7 @@ struct Plan {
   /// level and without those it follows through another of them. before_ends: one past the last of each command.
   std::vector<uint32_t> before;
   std::vector<uint64_t> before_ends;
+  std::vector<uint8_t> checked;  // per command: 1 where it cannot be the first to fault (vm/checks.h)
   uint64_t arena_bytes = 0;      // peak
   uint64_t unplanned_bytes = 0;  // sum of all locals, each with bytes of its own
   uint64_t persistent_bytes = 0;

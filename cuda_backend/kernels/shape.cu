@@ -91,11 +91,12 @@ __global__ void triangle(const __grid_constant__ TriangleArgs args) {
 __global__ void place(const __grid_constant__ PlaceArgs args) {
   cudaGridDependencySynchronize();
   cudaTriggerProgrammaticLaunchCompletion();
-  if (args.fault->set != 0) return;
+  if (args.fault != nullptr && args.fault->set != 0) return;
   int64_t offset = 0;
   for (int i = 0; i < args.starts; ++i) {
     const int64_t start = load_index(args.start[i], 0, (args.wide >> i & 1u) != 0);
     if (start < 0 || start > args.last[i]) {
+      if (args.fault == nullptr) return;  // after a fault
       Fault& fault = *args.fault;
       fault.command = args.site.command;
       fault.kind = args.site.kind;

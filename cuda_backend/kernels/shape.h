@@ -33,8 +33,8 @@ struct TriangleArgs {
 inline constexpr unsigned kTrianglePointers = 3;
 [[nodiscard]] const void* triangle_kernel(DType dtype);
 
-struct PlaceArgs {  // the offset of a dynamic slice, checked
-  Fault* fault;
+struct PlaceArgs {  // the offset of a dynamic slice
+  Fault* fault;     // null: not checked
   int64_t* place;
   const void* start[8];
   int64_t stride[8], last[8];

@@ -38,7 +38,7 @@ int axis_of(const Call& call, int rank) {
 /// Over n = 0 there is nothing to clip to.
 void check_indices(const Call& call, const View& idx, size_t operand, const IndexArgs& at, LaunchList& list) {
   const auto bounds = static_cast<Bounds>(at.bounds);
-  if (idx.elements == 0 || bounds == Bounds::Zero || (bounds == Bounds::Clip && at.n > 0)) return;
+  if (call.checked || idx.elements == 0 || bounds == Bounds::Zero || (bounds == Bounds::Clip && at.n > 0)) return;
   CheckArgs args =
       check_of(call, list, TAPE_CUDA_INDEX, call.command.ends[operand - 1], static_cast<uint64_t>(idx.elements));
   args.a = idx.pointer();

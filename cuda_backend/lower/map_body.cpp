@@ -1,6 +1,7 @@
 #include "cuda_backend/lower/map_body.h"
 
 #include "cuda_backend/lower/values.h"
+#include "opcodes/faults.h"
 #include "vm/error.h"
 
 namespace tape::cuda {
@@ -61,7 +62,7 @@ MapCall::MapCall(const Call& given) : call(given), reduces(given.opcode() == Opc
 }
 
 bool MapCall::may_refuse(const Command& command) const {
-  return refuses_divisors(command.op->opcode) && !is_float(source_dtype(command, body));
+  return may_refuse_divisor(command, source_dtype(command, body));
 }
 
 std::vector<size_t> MapCall::needed(const std::vector<uint32_t>& slots, bool faults) const {

@@ -55,7 +55,7 @@ void dynamic_slice(const Call& call, LaunchList& list) {
   const auto strides = row_major_strides(whole.shape);
   const auto starts = call.list(2);
   PlaceArgs place{};
-  place.fault = list.fault();
+  place.fault = call.checked ? nullptr : list.fault();
   place.place = list.scratch<int64_t>(8);
   place.site = {call.index, TAPE_CUDA_START, static_cast<int32_t>(call.command.ends[1])};
   for (size_t i = 0; i < starts.size(); ++i) {

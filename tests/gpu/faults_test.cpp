@@ -166,6 +166,50 @@ TEST(FaultOrder, TheFirstIsReported) {
   EXPECT_EQ(number(sides.card, "n"), 5);
 }
 
+// What an earlier command has checked is not checked again: nothing is read or written out of range for that, and the
+// fault is that of the first.
+TEST(FaultOrder, RepeatedChecksFaultOnce) {
+  SKIP_WITHOUT_CARD();
+  Sides sides(module_of(R"(
+.input i i32[3]
+.input at i32[]
+.input length i32[]
+.input x f32[2, 4] = 1 2 3 4 5 6 7 8
+.state table f32[6, 4] ones
+.state other f32[6, 4] ones
+.output y f32[3, 4]
+.tape main
+  GATHER a, table, i
+  DYNAMIC_UPDATE_SLICE table, x, at
+  ROPE t, x, at
+  ATTENTION u, x, table, table, kv_len=length
+  GATHER b, other, i
+  SCATTER_ADD other, i, b
+  DYNAMIC_UPDATE_SLICE other, x, at
+  ROPE v, t, at
+  ATTENTION w, v, other, table, kv_len=length
+  ADD y, a, b
+.end
+)"));
+  const auto set = [&](const std::vector<int32_t>& indices, int32_t at, int32_t length) {
+    sides.each([&](Machine& machine) {
+      machine.load("i", array(DType::I32, {3}, indices));
+      machine.load("at", array<int32_t>(DType::I32, {}, {at}));
+      machine.load("length", array<int32_t>(DType::I32, {}, {length}));
+    });
+  };
+  set({0, 5, 2}, 3, 4);
+  EXPECT_EQ(sides.run(), "");
+  set({0, 1 << 30, 2}, 3, 4);
+  EXPECT_HAS(sides.run(), "index 1073741824 at i[1]");
+  set({0, 5, 2}, -(1 << 30), 4);
+  EXPECT_HAS(sides.run(), "start -1073741824 at at");
+  set({0, 5, 2}, 4, 1 << 30);
+  EXPECT_HAS(sides.run(), "length 1073741824 at length");
+  set({5, 5, 0}, 4, 6);
+  EXPECT_EQ(sides.run(), "");
+}
+
 // The host launches the passes of a loop ahead of the card; it must notice a fault long before the last of them.
 TEST(FaultOrder, ALongLoopEndsSoon) {
   SKIP_WITHOUT_CARD();

@@ -11,10 +11,11 @@ namespace tape::test {
 
 class PlanningBackend final : public Backend {
  public:
-  explicit PlanningBackend(uint64_t memory = uint64_t{1} << 40, bool oracle = false) {
+  explicit PlanningBackend(uint64_t memory = uint64_t{1} << 40, bool oracle = false, bool branches = false) {
     capabilities_.name = "planning";
     capabilities_.memory = memory;
     capabilities_.floats_as_f64 = oracle;
+    capabilities_.branches = branches;
   }
   [[nodiscard]] const Capabilities& capabilities() const override { return capabilities_; }
   [[nodiscard]] std::unique_ptr<Buffer> allocate(uint64_t) override { return nullptr; }
