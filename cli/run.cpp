@@ -241,6 +241,7 @@ class Run {
     backend.profile = arguments_.flag("profile");
     MachineOptions options;
     options.reuse = !arguments_.flag("no-reuse");
+    options.arena = arena_use(arguments_);
     options.poison = arguments_.flag("poison");
     options.share_common = level_ > 0;
     options.eliminate_dead = level_ > 0;
@@ -420,6 +421,7 @@ class Run {
     if (level_ != 1) text += fmt::format(", -O{}", level_);
     for (const char* flag : {"no-reuse", "poison"})
       if (arguments_.flag(flag)) text += fmt::format(", --{}", flag);
+    if (arena_use(arguments_) != ArenaUse::Auto) text += fmt::format(", --arena {}", arguments_.text("arena"));
     if (seed_ != 0) text += fmt::format(", --seed {}", seed_);
     if (backend.name == "cuda")
       for (const char* option : {"mode", "branches"})
@@ -638,6 +640,7 @@ void run_options(po::options_description& options) {
       "order", text("fast|canonical"), "canonical: MATMUL in the order the card's own kernels use")(
       "mode", text("graph|capture|stream"), "how a card plays it: from a graph, a captured one, or launch by launch")(
       "branches", text("off|auto|all"), "commands of a graph side by side; bits do not depend on it")(
+      "arena", text("auto|tight|branches"), "whether independent commands may share bytes and so wait for each other")(
       "threads", po::value<int64_t>()->value_name("N"), "workers; bits do not depend on it")(
       "optimize,O", po::value<int>()->value_name("0|1"), "1 drops dead commands")("no-reuse", po::bool_switch(),
                                                                                   "every local has bytes of its own")(

@@ -23,8 +23,9 @@ bool body_refuses(const Command& command, std::span<const DType> dtypes) {
   MapBody body;
   const size_t destinations = command.operand(0).size();
   if (decode_map_body(command.attr_list("body"), dtypes.subspan(destinations), destinations, body)) return true;
-  return std::any_of(body.commands.begin(), body.commands.end(),
-                     [&](const Command& row) { return may_refuse_divisor(row, body.dtypes[row.ids[1]]); });
+  return std::any_of(body.commands.begin(), body.commands.end(), [&](const Command& row) {
+    return row.ids.size() > 1 && may_refuse_divisor(row, body.dtypes[row.ids[1]]);
+  });
 }
 
 }  // namespace
