@@ -149,6 +149,15 @@ struct tape_cuda_options {
   uint32_t profile;          // commands are timed; without CUPTI they play in a stream
 };
 
+/// An initial value, as tape::Initialiser (vm/backend.h) has it.
+enum tape_cuda_form { TAPE_CUDA_FILL = 0, TAPE_CUDA_EYE, TAPE_CUDA_IOTA, TAPE_CUDA_UNIFORM, TAPE_CUDA_NORMAL };
+struct tape_cuda_initial {
+  uint32_t form, dtype;
+  uint64_t elements, rows, columns, element, other;
+  float a, b;
+  uint64_t seed, stream;
+};
+
 struct tape_cuda_plugin {
   uint32_t version;
   /// The card that would be used, or why there is none.
@@ -182,6 +191,8 @@ struct tape_cuda_plugin {
   void (*notes)(tape_cuda_backend*, char* text, uint64_t size);
   /// Of an executable made with the option, when what it launched is over.
   void (*profile)(tape_cuda_executable*, tape_cuda_profile* profile, tape_cuda_error* error);
+  /// Writes an initial value; the memory is zero-filled.
+  void (*initialise)(tape_cuda_backend*, void* to, const tape_cuda_initial* value, tape_cuda_error* error);
 };
 
 /// The only symbol of the plugin: `const tape_cuda_plugin* tape_cuda_plugin_v1()`.

@@ -8,6 +8,7 @@
 #include "cuda_backend/cublaslt.h"
 #include "cuda_backend/executable.h"
 #include "cuda_backend/handles.h"
+#include "cuda_backend/kernels/initial.h"
 #include "cuda_backend/nvrtc/program.h"
 
 using tape::Code;
@@ -125,6 +126,18 @@ void upload(tape_cuda_backend* backend, void* to, const void* from, uint64_t byt
 }
 void download(tape_cuda_backend* backend, void* to, const void* from, uint64_t bytes, tape_cuda_error* error) {
   copy(backend, to, from, bytes, cudaMemcpyDeviceToHost, error);
+}
+
+void initialise(tape_cuda_backend* backend, void* to, const tape_cuda_initial* value, tape_cuda_error* error) {
+  guarded(backend, error, [&] {
+    if (value->elements == 0) return;
+    const tape::cuda::LaunchList::Shape shape = tape::cuda::LaunchList::over((value->elements + 3) / 4);
+    tape::cuda::Launch launch;
+    launch.kernel = tape::cuda::initial_kernel(value->form, static_cast<tape::DType>(value->dtype));
+    launch.grid[0] = static_cast<uint32_t>(shape.x);
+    tape::cuda::InitialArgs args{nullptr, to, *value};
+    tape::cuda::launch_kernel(launch, &args, backend->stream->get());
+  });
 }
 
 tape::cuda::LowerOptions lower_options(const tape_cuda_backend& backend) {
@@ -250,7 +263,8 @@ constexpr tape_cuda_plugin kPlugin{TAPE_CUDA_BOUNDARY_VERSION,
                                    &fault,
                                    &synchronize,
                                    &notes,
-                                   &profile};
+                                   &profile,
+                                   &initialise};
 
 }  // namespace
 

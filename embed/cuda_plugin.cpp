@@ -441,6 +441,23 @@ class CudaBackend final : public Backend {
     plugin().upload(backend_.get(), to, from.data(), from.size(), &error);
     check(error);
   }
+  [[nodiscard]] bool initialise(std::byte* to, const Initialiser& init) override {
+    const tape_cuda_initial value{static_cast<uint32_t>(init.form),
+                                  static_cast<uint32_t>(init.dtype),
+                                  init.elements,
+                                  init.rows,
+                                  init.columns,
+                                  init.element,
+                                  init.other,
+                                  init.a,
+                                  init.b,
+                                  init.seed,
+                                  init.stream};
+    tape_cuda_error error{};
+    plugin().initialise(backend_.get(), to, &value, &error);
+    check(error);
+    return true;
+  }
   void download(std::span<std::byte> to, const std::byte* from) override {
     tape_cuda_error error{};
     plugin().download(backend_.get(), to.data(), from, to.size(), &error);

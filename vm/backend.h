@@ -1,4 +1,4 @@
-// Backend: what plays a plan. Seven calls; vm names no backend.
+// Backend: what plays a plan. Seven calls, and one that a backend may answer; vm names no backend.
 #pragma once
 
 #include <cstddef>
@@ -120,6 +120,17 @@ class Executable {
   [[nodiscard]] virtual std::optional<Profile> profile() { return std::nullopt; }
 };
 
+/// An initial value whose elements are functions of their positions; made by initialiser_of (vm/machine.h).
+struct Initialiser {
+  enum class Form : uint8_t { Fill, Eye, Iota, Uniform, Normal } form = Form::Fill;
+  DType dtype = DType::F32;  // of the bytes
+  uint64_t elements = 0;
+  uint64_t rows = 1, columns = 1;   // Eye: the last two axes
+  uint64_t element = 0, other = 0;  // Fill: the bits of an element; Eye: on the diagonal and elsewhere
+  float a = 0, b = 0;               // Uniform: lo, hi; Normal: mean, std
+  uint64_t seed = 0, stream = 0;    // of random_block (opcodes/device/random.h)
+};
+
 class Backend {
  public:
   virtual ~Backend() = default;
@@ -127,6 +138,8 @@ class Backend {
   /// Zero-filled, aligned to capabilities().alignment. Throws Error(Limit) when there is not enough memory.
   [[nodiscard]] virtual std::unique_ptr<Buffer> allocate(uint64_t bytes) = 0;
   virtual void upload(std::byte* to, std::span<const std::byte> from) = 0;
+  /// Writes an initial value into zero-filled memory, with the bits of initial_value; false: the host uploads it.
+  [[nodiscard]] virtual bool initialise(std::byte*, const Initialiser&) { return false; }
   virtual void download(std::span<std::byte> to, const std::byte* from) = 0;
   /// Names kernel, algorithm and scratch of a command: a pure function of command, types and capabilities.
   [[nodiscard]] virtual Selection select(const Command& command, std::span<const OperandType> types) = 0;

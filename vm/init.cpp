@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
+#include <numeric>
 #include <span>
 #include <vector>
 
@@ -32,32 +34,34 @@ std::vector<std::byte> converted(const std::vector<Value>& values, DType from, D
   return bytes;
 }
 
-std::vector<std::byte> constant(const Tensor& tensor, double value) {
-  return converted(std::vector<double>(static_cast<size_t>(tensor.shape.elements()), value), DType::F64, tensor.dtype);
+/// The bits of an element of this value.
+uint64_t element_bits(double value, DType dtype) {
+  const std::vector<std::byte> bytes = converted(std::vector<double>{value}, DType::F64, dtype);
+  uint64_t bits = 0;
+  std::memcpy(&bits, bytes.data(), bytes.size());
+  return bits;
 }
 
 device::Grid grid_of(DType dtype) {
   return dtype == DType::F16 ? device::Grid::F16 : dtype == DType::BF16 ? device::Grid::BF16 : device::Grid::F32;
 }
 
-std::vector<float> uniform_values(const Tensor& tensor, double lo, double hi) {
-  std::vector<float> values(static_cast<size_t>(tensor.shape.elements()));
-  const device::Grid grid = grid_of(tensor.dtype);
+std::vector<float> uniform_values(const Initialiser& init) {
+  std::vector<float> values(init.elements);
+  const device::Grid grid = grid_of(init.dtype);
   for (size_t i = 0; i < values.size(); i += 4) {
-    const device::RandomBlock block =
-        device::random_block(static_cast<uint64_t>(tensor.init.seed), i / 4, stream_of(tensor));
+    const device::RandomBlock block = device::random_block(init.seed, i / 4, init.stream);
     for (size_t j = i; j < std::min(values.size(), i + 4); ++j)
-      values[j] = device::uniform(block.word[j - i], static_cast<float>(lo), static_cast<float>(hi), grid);
+      values[j] = device::uniform(block.word[j - i], init.a, init.b, grid);
   }
   return values;
 }
 
-std::vector<float> normal_values(const Tensor& tensor, double mean, double std) {
-  std::vector<float> values(static_cast<size_t>(tensor.shape.elements()));
+std::vector<float> normal_values(const Initialiser& init) {
+  std::vector<float> values(init.elements);
   for (size_t i = 0; i < values.size(); i += 4) {
     float four[4];
-    device::normal_values(device::random_block(static_cast<uint64_t>(tensor.init.seed), i / 4, stream_of(tensor)),
-                          static_cast<float>(mean), static_cast<float>(std), four);
+    device::normal_values(device::random_block(init.seed, i / 4, init.stream), init.a, init.b, four);
     std::copy_n(four, std::min<size_t>(4, values.size() - i), values.begin() + static_cast<std::ptrdiff_t>(i));
   }
   return values;
@@ -93,13 +97,43 @@ void orthonormalise(std::vector<double>& vectors, size_t count, size_t length) {
   }
 }
 
+Initialiser described(const Tensor& tensor, Initialiser::Form form) {
+  Initialiser init;
+  init.form = form;
+  init.dtype = tensor.dtype;
+  init.elements = static_cast<uint64_t>(tensor.shape.elements());
+  return init;
+}
+Initialiser random(const Tensor& tensor, Initialiser::Form form, double a, double b) {
+  Initialiser init = described(tensor, form);
+  init.a = static_cast<float>(a);
+  init.b = static_cast<float>(b);
+  init.seed = static_cast<uint64_t>(tensor.init.seed);
+  init.stream = stream_of(tensor);
+  return init;
+}
+Initialiser constant(const Tensor& tensor, double value) {
+  Initialiser init = described(tensor, Initialiser::Form::Fill);
+  init.element = element_bits(value, tensor.dtype);
+  return init;
+}
+/// 1 where the last two positions are equal.
+Initialiser eye(const Tensor& tensor) {
+  Initialiser init = described(tensor, Initialiser::Form::Eye);
+  init.columns = static_cast<uint64_t>(tensor.shape[tensor.shape.rank() - 1]);
+  init.rows = static_cast<uint64_t>(tensor.shape[tensor.shape.rank() - 2]);
+  init.element = element_bits(1, tensor.dtype);
+  init.other = element_bits(0, tensor.dtype);
+  return init;
+}
+
 /// The tensor as a matrix [first axis, the others]: orthonormal columns, or rows where there are fewer of them.
 std::vector<double> orthogonal_values(const Tensor& tensor, double gain) {
   const auto elements = static_cast<size_t>(tensor.shape.elements());
   if (elements == 0) return {};
   const auto rows = static_cast<size_t>(tensor.shape[0]);
   const size_t columns = elements / rows;
-  const std::vector<float> drawn = normal_values(tensor, 0, 1);
+  const std::vector<float> drawn = normal_values(random(tensor, Initialiser::Form::Normal, 0, 1));
   const bool by_column = rows >= columns;
   const size_t count = by_column ? columns : rows;
   const size_t length = by_column ? rows : columns;
@@ -114,19 +148,29 @@ std::vector<double> orthogonal_values(const Tensor& tensor, double gain) {
   return values;
 }
 
-std::vector<std::byte> iota(const Tensor& tensor) {
-  std::vector<int64_t> values(static_cast<size_t>(tensor.shape.elements()));
-  for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<int64_t>(i);
-  return converted(values, DType::I64, tensor.dtype);
-}
-
-/// 1 where the last two positions are equal.
-std::vector<std::byte> eye(const Tensor& tensor) {
-  std::vector<int64_t> values(static_cast<size_t>(tensor.shape.elements()));
-  const auto columns = static_cast<size_t>(tensor.shape[tensor.shape.rank() - 1]);
-  const auto rows = static_cast<size_t>(tensor.shape[tensor.shape.rank() - 2]);
-  for (size_t i = 0; i < values.size(); ++i) values[i] = i % columns == i / columns % rows ? 1 : 0;
-  return converted(values, DType::I64, tensor.dtype);
+std::vector<std::byte> made(const Initialiser& init) {
+  const size_t size = size_of(init.dtype);
+  std::vector<std::byte> bytes(init.elements * size);
+  switch (init.form) {
+    case Initialiser::Form::Fill:
+      for (size_t i = 0; i < init.elements; ++i) std::memcpy(bytes.data() + i * size, &init.element, size);
+      return bytes;
+    case Initialiser::Form::Eye:
+      for (size_t i = 0; i < init.elements; ++i)
+        std::memcpy(bytes.data() + i * size,
+                    i % init.columns == i / init.columns % init.rows ? &init.element : &init.other, size);
+      return bytes;
+    case Initialiser::Form::Iota: {
+      std::vector<int64_t> values(init.elements);
+      std::iota(values.begin(), values.end(), int64_t{0});
+      return converted(values, DType::I64, init.dtype);
+    }
+    case Initialiser::Form::Uniform:
+      return converted(uniform_values(init), DType::F32, init.dtype);
+    case Initialiser::Form::Normal:
+      return converted(normal_values(init), DType::F32, init.dtype);
+  }
+  return bytes;
 }
 
 bool is_random(InitKind kind) {
@@ -177,45 +221,53 @@ void add_shuffle_seed(Module& module, TapeId id, int64_t offset) {
 
 }  // namespace
 
-std::vector<std::byte> initial_value(const Tensor& tensor) {
+std::optional<Initialiser> initialiser_of(const Tensor& tensor) {
+  using Form = Initialiser::Form;
   const Init& init = tensor.init;
   switch (init.kind) {
     case InitKind::None:
     case InitKind::Zeros:
-      return std::vector<std::byte>(byte_size(tensor));
+    case InitKind::Orthogonal:
+    case InitKind::Seed:
+      return std::nullopt;
     case InitKind::Ones:
       return constant(tensor, 1);
     case InitKind::Fill:
       return constant(tensor, init.a);
+    case InitKind::Iota:
+      return described(tensor, Form::Iota);
+    case InitKind::Eye:
+      return eye(tensor);
     case InitKind::Uniform:
-      return converted(uniform_values(tensor, init.a, init.b), DType::F32, tensor.dtype);
+      return random(tensor, Form::Uniform, init.a, init.b);
     case InitKind::Normal:
-      return converted(normal_values(tensor, init.a, init.b), DType::F32, tensor.dtype);
+      return random(tensor, Form::Normal, init.a, init.b);
     case InitKind::KaimingUniform: {
       const double bound = std::sqrt(6 / fans_of(tensor.shape).in);
-      return converted(uniform_values(tensor, -bound, bound), DType::F32, tensor.dtype);
+      return random(tensor, Form::Uniform, -bound, bound);
     }
     case InitKind::KaimingNormal:
-      return converted(normal_values(tensor, 0, std::sqrt(2 / fans_of(tensor.shape).in)), DType::F32, tensor.dtype);
+      return random(tensor, Form::Normal, 0, std::sqrt(2 / fans_of(tensor.shape).in));
     case InitKind::XavierUniform: {
       const Fans fans = fans_of(tensor.shape);
       const double bound = std::sqrt(6 / (fans.in + fans.out));
-      return converted(uniform_values(tensor, -bound, bound), DType::F32, tensor.dtype);
+      return random(tensor, Form::Uniform, -bound, bound);
     }
     case InitKind::XavierNormal: {
       const Fans fans = fans_of(tensor.shape);
-      return converted(normal_values(tensor, 0, std::sqrt(2 / (fans.in + fans.out))), DType::F32, tensor.dtype);
+      return random(tensor, Form::Normal, 0, std::sqrt(2 / (fans.in + fans.out)));
     }
-    case InitKind::Orthogonal:
-      return converted(orthogonal_values(tensor, init.a), DType::F64, tensor.dtype);
-    case InitKind::Iota:
-      return iota(tensor);
-    case InitKind::Eye:
-      return eye(tensor);
-    case InitKind::Seed:
-      return converted(std::vector<int64_t>{init.seed, 0}, DType::I64, tensor.dtype);
   }
-  return {};
+  return std::nullopt;
+}
+
+std::vector<std::byte> initial_value(const Tensor& tensor) {
+  if (tensor.init.kind == InitKind::Orthogonal)
+    return converted(orthogonal_values(tensor, tensor.init.a), DType::F64, tensor.dtype);
+  if (tensor.init.kind == InitKind::Seed)
+    return converted(std::vector<int64_t>{tensor.init.seed, 0}, DType::I64, tensor.dtype);
+  const std::optional<Initialiser> plain = initialiser_of(tensor);
+  return plain ? made(*plain) : std::vector<std::byte>(byte_size(tensor));
 }
 
 void add_seed(Module& module, int64_t offset) {

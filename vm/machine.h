@@ -168,5 +168,7 @@ void add_seed(Module& module, int64_t offset);
 
 /// The initial value of a tensor from its Init, keyed by (seed, tensor name); dense bytes of `dtype`.
 [[nodiscard]] std::vector<std::byte> initial_value(const Tensor& tensor);
+/// The same in plain terms, of the declared dtype; none for `orthogonal`, `seed` and a tensor that begins with zeros.
+[[nodiscard]] std::optional<Initialiser> initialiser_of(const Tensor& tensor);
 
 }  // namespace tape

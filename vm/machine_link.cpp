@@ -121,6 +121,13 @@ Layout lay_out(const Impl& machine, const Module& module) {
   return layout;
 }
 
+void initialise(Impl& machine, const Tensor& tensor, std::byte* address) {
+  if (machine.storage(tensor.dtype) == tensor.dtype)
+    if (const std::optional<Initialiser> plain = initialiser_of(tensor))
+      if (machine.backend->initialise(address, *plain)) return;
+  machine.write(tensor, address, initial_value(tensor));
+}
+
 std::unique_ptr<Loaded> make_loaded(Impl& machine, const VerifiedModule& verified) {
   auto loaded = std::make_unique<Loaded>(verified);
   const Module& module = loaded->module.module();
@@ -137,7 +144,7 @@ std::unique_ptr<Loaded> make_loaded(Impl& machine, const VerifiedModule& verifie
       check_blob(tensor, module.blobs[tensor.blob]);
       machine.write(tensor, address, module.blobs[tensor.blob].bytes);
     } else if (tensor.init.kind != InitKind::None && tensor.init.kind != InitKind::Zeros) {
-      machine.write(tensor, address, initial_value(tensor));
+      initialise(machine, tensor, address);
     }
   }
   return loaded;
