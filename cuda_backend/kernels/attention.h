@@ -12,12 +12,14 @@ struct RopeArgs {
   void* dst;
   const void* src;
   const void* pos;
+  Fault* fault;                        // of rank 0 the position is looked at here
   int64_t outer, rows, pairs;          // pairs of a row of src; rows of a sequence
   int64_t first, count;                // pairs of this launch
   uint32_t half, inverse, wide, each;  // each: a position for every row
-  double frequency[kRopePairs];        // angle of position 1
+  Site site;
+  double frequency[kRopePairs];  // angle of position 1
 };
-inline constexpr unsigned kRopePointers = 4;
+inline constexpr unsigned kRopePointers = 5;
 /// threads by row and pair, blocks in y share the sequences.
 [[nodiscard]] const void* rope_kernel(DType dtype);
 

@@ -39,4 +39,18 @@ __device__ void find_first(Fault* fault, const Site& site, uint64_t n, const Tes
   fault->set = 1;
 }
 
+/// What a scalar says that every thread has read itself, in a kernel that then ends: one thread leaves the fault,
+/// unless an earlier command has.
+__device__ __forceinline__ void report(Fault* fault, const Site& site, int64_t position, int64_t value, int64_t limit) {
+  if (blockIdx.x + blockIdx.y + threadIdx.x != 0 || fault->set != 0) return;
+  fault->command = site.command;
+  fault->kind = site.kind;
+  fault->operand = site.operand;
+  fault->position = position;
+  fault->a = static_cast<uint64_t>(value);
+  fault->limit = limit;
+  __threadfence();
+  fault->set = 1;
+}
+
 }  // namespace tape::cuda

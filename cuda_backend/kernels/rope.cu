@@ -1,7 +1,7 @@
 // ROPE. A thread has one pair of one row of the sequence, finds its angle once and turns that pair of every sequence;
 // every product and sum is rounded, as on the CPU.
 #include "cuda_backend/kernels/attention.h"
-#include "cuda_backend/kernels/types.cuh"
+#include "cuda_backend/kernels/check.cuh"
 #include "opcodes/device/rope.h"
 
 namespace tape::cuda {
@@ -22,6 +22,9 @@ __device__ __forceinline__ Turn<double> turn_of(double, double angle) {
 template <class T>
 __global__ void __launch_bounds__(256) rope(const __grid_constant__ RopeArgs args) {
   TAPE_KERNEL_BEGIN(args);
+  if (args.each == 0)
+    if (const int64_t position = load_index(args.pos, 0, args.wide != 0); position < 0)
+      return report(args.fault, args.site, 0, position, 0);
   using C = ComputeType<T>;
   const T* const src = static_cast<const T*>(args.src);
   T* const dst = static_cast<T*>(args.dst);

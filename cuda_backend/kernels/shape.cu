@@ -1,5 +1,6 @@
 // PAD, PAD_GRAD, TRIANGLE, DYNAMIC_SLICE and its kin.
 #include "cuda_backend/kernels/canonical.cuh"
+#include "cuda_backend/kernels/check.cuh"
 #include "cuda_backend/kernels/shape.h"
 
 namespace tape::cuda {
@@ -87,36 +88,19 @@ __global__ void triangle(const __grid_constant__ TriangleArgs args) {
   }
 }
 
-/// One thread.
-__global__ void place(const __grid_constant__ PlaceArgs args) {
-  cudaGridDependencySynchronize();
-  cudaTriggerProgrammaticLaunchCompletion();
-  if (args.fault != nullptr && args.fault->set != 0) return;
+template <class T>
+__global__ void dynamic_slice(const __grid_constant__ SliceArgs args) {
+  TAPE_KERNEL_BEGIN(args);
   int64_t offset = 0;
   for (int i = 0; i < args.starts; ++i) {
     const int64_t start = load_index(args.start[i], 0, (args.wide >> i & 1u) != 0);
     if (start < 0 || start > args.last[i]) {
-      if (args.fault == nullptr) return;  // after a fault
-      Fault& fault = *args.fault;
-      fault.command = args.site.command;
-      fault.kind = args.site.kind;
-      fault.operand = args.site.operand + i;
-      fault.position = i;
-      fault.limit = args.last[i];
-      fault.a = static_cast<uint64_t>(start);
-      fault.set = 1;
-      return;
+      Site site = args.site;
+      site.operand += i;
+      return report(args.fault, site, i, start, args.last[i]);
     }
     offset += start * args.stride[i];
   }
-  *args.place = offset;
-}
-
-/// Guarded by the fault record always: without a place there is nothing to move.
-template <class T>
-__global__ void dynamic_slice(const __grid_constant__ SliceArgs args) {
-  TAPE_KERNEL_BEGIN(args);
-  const int64_t offset = *args.place;
   T* const dst = static_cast<T*>(args.dst) + (args.place_in_dst != 0 ? offset : 0);
   const T* const src = static_cast<const T*>(args.src) + (args.place_in_dst != 0 ? 0 : offset);
   for (uint64_t i = first_element(); i < args.nest.elements; i += element_step()) {
@@ -137,8 +121,4 @@ TAPE_BY(pad_grad, dispatch_float)
 TAPE_BY(triangle, dispatch_size)
 TAPE_BY(dynamic_slice, dispatch_size)
 #undef TAPE_BY
-
-const void* place_kernel() {
-  return address_of(&place);
-}
 }  // namespace tape::cuda

@@ -33,27 +33,21 @@ struct TriangleArgs {
 inline constexpr unsigned kTrianglePointers = 3;
 [[nodiscard]] const void* triangle_kernel(DType dtype);
 
-struct PlaceArgs {  // the offset of a dynamic slice
-  Fault* fault;     // null: not checked
-  int64_t* place;
-  const void* start[8];
-  int64_t stride[8], last[8];
-  uint32_t wide;  // bit i: start i is i64
-  int32_t starts;
-  Site site;
-};
-inline constexpr unsigned kPlacePointers = 10;
-[[nodiscard]] const void* place_kernel();
-
 struct SliceArgs {
   const Fault* guard;
   void* dst;
   const void* src;
-  const int64_t* place;
+  Fault* fault;
+  const void* start[8];
+  int64_t stride[8], last[8];
   Nest nest;
+  Site site;
+  uint32_t wide;  // bit i: start i is i64
+  int32_t starts;
   uint32_t place_in_dst, reserved;
 };
-inline constexpr unsigned kSlicePointers = 4;
+inline constexpr unsigned kSlicePointers = 12;
+/// Looks at the starts, then moves; with no element in the nest it only looks.
 [[nodiscard]] const void* dynamic_slice_kernel(DType dtype);
 
 }  // namespace tape::cuda

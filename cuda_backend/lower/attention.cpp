@@ -27,13 +27,15 @@ void check_range(const Call& call, LaunchList& list, uint32_t kind, size_t opera
 
 void rope(const Call& call, LaunchList& list) {
   const View &dst = call.operand(0), &src = call.operand(1), &pos = call.operand(2);
-  check_range(call, list, TAPE_CUDA_POSITION, 2, nullptr);
+  if (pos.shape.rank() != 0 || dst.elements == 0) check_range(call, list, TAPE_CUDA_POSITION, 2, nullptr);
   if (dst.elements == 0) return;
   const int rank = src.shape.rank();
   RopeArgs args{};
   args.dst = dst.pointer();
   args.src = src.pointer();
   args.pos = pos.pointer();
+  args.fault = call.checked ? nullptr : list.fault();
+  args.site = {call.index, TAPE_CUDA_POSITION, static_cast<int32_t>(call.command.ends[1])};
   args.rows = src.shape[rank - 2];
   args.pairs = src.shape[rank - 1] / 2;
   args.outer = src.elements / (args.rows * args.pairs * 2);

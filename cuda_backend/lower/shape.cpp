@@ -54,20 +54,22 @@ void dynamic_slice(const Call& call, LaunchList& list) {
   const View &whole = reads ? src : dst, &part = reads ? dst : src;
   const auto strides = row_major_strides(whole.shape);
   const auto starts = call.list(2);
-  PlaceArgs place{};
-  place.fault = call.checked ? nullptr : list.fault();
-  place.place = list.scratch<int64_t>(8);
-  place.site = {call.index, TAPE_CUDA_START, static_cast<int32_t>(call.command.ends[1])};
+  SliceArgs args{};
+  args.fault = call.checked ? nullptr : list.fault();
+  args.site = {call.index, TAPE_CUDA_START, static_cast<int32_t>(call.command.ends[1])};
   for (size_t i = 0; i < starts.size(); ++i) {
-    place.start[i] = starts[i].pointer();
-    place.stride[i] = strides[i];
-    place.last[i] = whole.shape[static_cast<int>(i)] - part.shape[static_cast<int>(i)];
-    if (starts[i].dtype == DType::I64) place.wide |= 1u << i;
+    args.start[i] = starts[i].pointer();
+    args.stride[i] = strides[i];
+    args.last[i] = whole.shape[static_cast<int>(i)] - part.shape[static_cast<int>(i)];
+    if (starts[i].dtype == DType::I64) args.wide |= 1u << i;
   }
-  place.starts = static_cast<int32_t>(starts.size());
-  LaunchList::Shape one;
-  one.block_x = 1;
-  list.add(place_kernel(), one, place, kPlacePointers);
+  args.starts = static_cast<int32_t>(starts.size());
+  args.place_in_dst = reads ? 0 : 1;
+  if (gradient || part.elements == 0) {  // a look before anything is written
+    LaunchList::Shape one;
+    one.block_x = 1;
+    list.add(dynamic_slice_kernel(dst.dtype), one, args, kSlicePointers);
+  }
 
   const auto bytes = static_cast<uint64_t>(dst.elements) * size_of(dst.dtype);
   void* const to = gradient && call.accumulate ? list.scratch(bytes) : dst.pointer();
@@ -86,11 +88,8 @@ void dynamic_slice(const Call& call, LaunchList& list) {
   in_whole.shape = part.shape;
   in_whole.elements = part.elements;
   in_whole.strides = strides;
-  SliceArgs args{};
   args.dst = to;
   args.src = src.pointer();
-  args.place = place.place;
-  args.place_in_dst = reads ? 0 : 1;
   const View* const views[] = {reads ? &in_part : &in_whole, reads ? &in_whole : &in_part};
   args.nest = make_nest(views);
   if (part.elements != 0)
