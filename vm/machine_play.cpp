@@ -80,7 +80,11 @@ Planned Impl::plan_entry(const VerifiedModule& module, TapeId tape, const std::v
   Inlined inlined = inline_entry(module, tape);
   Planned planned;
   planned.pins = pinned_in(inlined, tape, pins, module.module());
-  PlanOptions plan_options{options.reuse, options.poison, options.arena, {}};
+  PlanOptions plan_options{.reuse = options.reuse,
+                           .views = options.eliminate_dead,
+                           .poison = options.poison,
+                           .arena = options.arena,
+                           .pinned = {}};
   for (const auto& [pin, id] : planned.pins) plan_options.pinned.push_back(id);
   VerifiedModule entry = verified_again(std::move(inlined.module), "inlining");
   if (options.share_common)

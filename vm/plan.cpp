@@ -48,6 +48,7 @@ class Planner {
   std::shared_ptr<const Plan> run() {
     type_operands();
     match_loops();
+    make_views();
     select();
     plan_->checked = repeated_checks(module(), plan_->commands, plan_->types, plan_->matching);
     measure();
@@ -93,6 +94,21 @@ class Planner {
     }
   }
 
+  void make_views() {
+    plan_->views.resize(module().tensors.size());
+    if (!plan_->options.reuse || !plan_->options.views) return;
+    Views found = find_views(module(), plan_->commands, capabilities_);
+    plan_->views = std::move(found.of);
+    for (size_t i = 0; i < count(); ++i) {
+      if (found.idle[i] == 0) continue;
+      plan_->commands[i].command = make_command(op_info(Opcode::Nop));
+      plan_->types[i].clear();
+    }
+  }
+  [[nodiscard]] bool is_view(size_t id) const { return plan_->views[id].root != kNone; }
+  /// Whose bytes a tensor has.
+  [[nodiscard]] TensorId root_of(TensorId id) const { return is_view(id) ? plan_->views[id].root : id; }
+
   void select() {
     plan_->selections.reserve(count());
     for (size_t i = 0; i < count(); ++i) {
@@ -128,24 +144,33 @@ class Planner {
     std::vector<Placement>& tensors = plan_->tensors;
     for (uint32_t i = 0; i < count(); ++i) {
       const auto touch = [&](TensorId id, Access access) {
-        if (access != Access::Read) users_[id].clear();
-        if (users_[id].empty() || users_[id].back() != i) users_[id].push_back(i);
-        Placement& at = tensors[id];
-        if (at.segment == Segment::None) first_access(at, id, i);
+        const TensorId root = root_of(id);
+        if (access != Access::Read) users_[root].clear();
+        if (users_[root].empty() || users_[root].back() != i) users_[root].push_back(i);
+        Placement& at = tensors[root];
+        if (at.segment == Segment::None) first_access(at, root, i);
+        if (is_view(id)) tensors[id] = {Segment::Arena, 0, stored_bytes(module().tensors[id]), 0, 0};
         at.last = std::max(at.last, i);
         for (uint32_t loop = loop_around(i); loop != kNone && at.first < loop; loop = enclosing_[loop])
           at.last = std::max(at.last, plan_->matching[loop]);
       };
       for_each_touched(i, touch);
     }
-    for (const TensorId id : plan_->options.pinned) pin(tensors[id]);
+    for (const TensorId id : plan_->options.pinned) {
+      if (is_view(id)) tensors[id] = {Segment::Arena, 0, stored_bytes(module().tensors[id]), 0, 0};
+      pin(tensors[root_of(id)]);
+    }
+  }
+
+  [[nodiscard]] uint64_t stored_bytes(const Tensor& tensor) const {
+    return static_cast<uint64_t>(tensor.shape.elements()) * size_of(capabilities_.storage(tensor.dtype));
   }
 
   void first_access(Placement& at, TensorId id, uint32_t i) {
     const Tensor& tensor = module().tensors[id];
     const bool local = !is_persistent(tensor) && tensor.role != Role::Saved;
     at.segment = local ? Segment::Arena : Segment::Persistent;
-    at.bytes = static_cast<uint64_t>(tensor.shape.elements()) * size_of(capabilities_.storage(tensor.dtype));
+    at.bytes = stored_bytes(tensor);
     at.first = i;
     if (local)
       total_ = checked_add(total_, aligned(at.bytes), capabilities_);
@@ -171,6 +196,13 @@ class Planner {
     const uint64_t shared_scratch = plan_->scratch_bytes == 0 ? 0 : aligned(plan_->scratch_bytes);
     plan_->unplanned_bytes = checked_add(total_, shared_scratch, capabilities_);
     if (!plan_->options.reuse || !lay_out_with_reuse()) lay_out_apart();
+    for (size_t id = 0; id < plan_->tensors.size(); ++id)
+      if (Placement& at = plan_->tensors[id]; is_view(id) && at.segment == Segment::Arena) {
+        const Placement& root = plan_->tensors[root_of(static_cast<TensorId>(id))];
+        at.offset = root.offset + plan_->views[id].offset;
+        at.first = root.first;
+        at.last = root.last;
+      }
   }
 
   /// False when the result would be larger than without reuse.
@@ -178,7 +210,7 @@ class Planner {
     std::vector<Block> blocks;
     std::vector<uint64_t*> targets;
     for (size_t id = 0; id < plan_->tensors.size(); ++id)
-      if (Placement& at = plan_->tensors[id]; at.segment == Segment::Arena) {
+      if (Placement& at = plan_->tensors[id]; at.segment == Segment::Arena && !is_view(id)) {
         blocks.push_back({aligned(at.bytes), at.first, at.last, 0, std::move(users_[id])});
         targets.push_back(&at.offset);
       }
@@ -222,8 +254,8 @@ class Planner {
 
   void lay_out_apart() {
     uint64_t end = 0;
-    for (Placement& at : plan_->tensors)
-      if (at.segment == Segment::Arena) {
+    for (size_t id = 0; id < plan_->tensors.size(); ++id)
+      if (Placement& at = plan_->tensors[id]; at.segment == Segment::Arena && !is_view(id)) {
         at.offset = end;
         end += aligned(at.bytes);
       }
@@ -239,10 +271,12 @@ class Planner {
     uint64_t end = apart ? 0 : plan_->arena_bytes;
     for (size_t id = 0; id < bases.size(); ++id) {
       const Placement& at = plan_->tensors[id];
-      const bool own = apart || at.segment == Segment::Persistent;
+      const bool own = (apart && !is_view(id)) || at.segment == Segment::Persistent;
       bases[id] = own ? end : at.offset;
       if (own) end += at.bytes;
     }
+    for (size_t id = 0; id < bases.size(); ++id)
+      if (is_view(id)) bases[id] = bases[plan_->views[id].root] + plan_->views[id].offset;
     const uint64_t fault = end, host = end + 1;
     std::vector<DType> dtypes;
     return Order(plan_->matching, [&](uint32_t i, std::vector<Touch>& touches) {

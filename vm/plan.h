@@ -10,6 +10,7 @@
 #include "vm/backend.h"
 #include "vm/command_buffer.h"
 #include "vm/verify.h"
+#include "vm/views.h"
 
 namespace tape {
 
@@ -21,6 +22,7 @@ enum class ArenaUse : uint8_t { Tight, Auto, Branches };
 
 struct PlanOptions {
   bool reuse = true;    // false (--no-reuse): every local has bytes of its own
+  bool views = true;    // false, or without reuse: a RESHAPE copies, though its result could lie in its source
   bool poison = false;  // a local is filled with 0xFF bytes before its first write, scratch before its command
   ArenaUse arena = ArenaUse::Auto;
   std::vector<TensorId> pinned;  // locals whose bytes are kept to the end of the run
@@ -42,6 +44,7 @@ struct Plan {
   std::vector<std::vector<OperandType>> types;  // per command, parallel to Command::ids; declared dtypes
   std::vector<uint32_t> matching;               // per command: REPEAT/WHILE -> its END and back; else its own index
   std::vector<Placement> tensors;               // by tensor id
+  std::vector<View> views;                      // by tensor id: whose bytes it shares; a command left idle is a NOP
   std::vector<Selection> selections;            // per command
   std::vector<uint64_t> scratch;                // arena offset of each command's scratch
   /// By command, one after another: the commands that must have ended before it begins (vm/hazards.h), of its own loop

@@ -40,9 +40,9 @@ __device__ void find_first(Fault* fault, const Site& site, uint64_t n, const Tes
 }
 
 /// What a scalar says that every thread has read itself, in a kernel that then ends: one thread leaves the fault,
-/// unless an earlier command has.
+/// unless an earlier command has; null: none is wanted.
 __device__ __forceinline__ void report(Fault* fault, const Site& site, int64_t position, int64_t value, int64_t limit) {
-  if (blockIdx.x + blockIdx.y + threadIdx.x != 0 || fault->set != 0) return;
+  if (fault == nullptr || blockIdx.x + blockIdx.y + threadIdx.x != 0 || fault->set != 0) return;
   fault->command = site.command;
   fault->kind = site.kind;
   fault->operand = site.operand;

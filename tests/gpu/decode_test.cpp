@@ -2,9 +2,12 @@
 // tests/samples/decode_test.cpp; the loop in the tape and in the host; sampling. Attention has another order there than
 // on the processor, so bits are compared on the card alone.
 #include <algorithm>
+#include <map>
 
 #include "tests/gpu/sides.h"
 #include "tests/samples/decode_values.h"
+#include "vm/passes/passes.h"
+#include "vm/plan.h"
 
 namespace tape::test {
 namespace {
@@ -84,6 +87,34 @@ TEST(DecodeOnTheCard, DrawsAsTheHostDoes) {
   host.run("drawn");
   EXPECT_EQ(numbers(tape, "written"), tokens);
   expect_same_bits(tape, host);
+}
+
+/// At 1.1 billion weights a token is bound by how few commands it takes: 12 a layer, the others are views.
+TEST(DecodeOnTheCard, ALayerTakesTwelveCommandsAToken) {
+  SKIP_WITHOUT_CARD();
+  AssembleOptions large;
+  large.set.emplace_back("LARGE", "1");
+  const VerifiedModule module = sample_module("decode", large);
+  const auto names = module.module().tapes;
+  const auto step = std::find_if(names.begin(), names.end(), [](const Tape& tape) { return tape.name == "step"; });
+  ASSERT_NE(step, names.end());
+  const std::unique_ptr<Backend> card = backend_of("cuda");
+  const auto plan =
+      make_plan(verified(inline_entry(module, static_cast<TapeId>(step - names.begin())).module), *card, {});
+  std::map<std::string, int> played;
+  for (const PlacedCommand& placed : plan->commands) ++played[placed.command.op->mnemonic];
+  played.erase("NOP");
+  const std::map<std::string, int> expected{{"RMS_NORM", 2 * 22 + 1},
+                                            {"MATMUL", 4 * 22 + 1},
+                                            {"ROPE", 22},
+                                            {"DYNAMIC_UPDATE_SLICE", 2 * 22},
+                                            {"ATTENTION", 22},
+                                            {"MAP", 22},
+                                            {"FILL", 1},
+                                            {"ADD", 1},
+                                            {"GATHER", 1},
+                                            {"ADVANCE", 1}};
+  EXPECT_EQ(played, expected);
 }
 
 }  // namespace
