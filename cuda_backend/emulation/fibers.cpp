@@ -278,8 +278,15 @@ const char* cudaGetErrorName(cudaError_t status) {
   }
 }
 
+// For tests: kernels played so far, and calls of cudaGraphLaunch.
+extern "C" {
+std::atomic<uint64_t> tape_emulation_kernels;
+std::atomic<uint64_t> tape_emulation_graph_launches;
+}
+
 void emulation::play(const Launch& launch) {
   const std::lock_guard lock(one_launch);
+  ++tape_emulation_kernels;
   kernel = launch.kernel;
   arguments = launch.arguments;
   here.block_size = launch.block;

@@ -607,6 +607,7 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
     node.graphs.push_back(copy(*exec->graph, nullptr));
     return capture(*stream, std::move(node), false);
   }
+  ++tape_emulation_graph_launches;
   start_conditions(*exec->graph);
   const uint64_t launch = exec->launches++;
   return Player(launch * 1'000'003).play(*exec->graph);

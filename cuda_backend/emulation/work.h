@@ -1,9 +1,14 @@
 // Work of the emulated card: a launch, and host code that stands for a library's kernels.
 #pragma once
 
+#include <atomic>
 #include <functional>
 
 #include "cuda_backend/emulation/cuda_runtime.h"
+
+extern "C" {
+extern std::atomic<uint64_t> tape_emulation_kernels, tape_emulation_graph_launches;
+}
 
 namespace emulation {
 
