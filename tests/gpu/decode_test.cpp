@@ -102,7 +102,7 @@ TEST(DecodeOnTheCard, ALayerTakesTwelveCommandsAToken) {
   const auto plan =
       make_plan(verified(inline_entry(module, static_cast<TapeId>(step - names.begin())).module), *card, {});
   std::map<std::string, int> played;
-  for (const PlacedCommand& placed : plan->commands) ++played[placed.command.op->mnemonic];
+  for (const PlacedCommand& placed : plan->commands) ++played[std::string(placed.command.op->mnemonic)];
   played.erase("NOP");
   const std::map<std::string, int> expected{{"RMS_NORM", 2 * 22 + 1},
                                             {"MATMUL", 4 * 22 + 1},
