@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <mutex>
 #include <unordered_map>
+#include <utility>
 
 #if !defined(TAPE_CUDA_EMULATION) && __has_include(<cupti.h>)
 
@@ -53,6 +54,10 @@ class Cupti {
     std::erase_if(launches_, [&](const auto& mark) { return mark.second.owner == owner; });
     std::sort(taken.begin(), taken.end(), [](const auto& a, const auto& b) { return a.begin < b.begin; });
     return taken;
+  }
+  uint64_t take_dropped() {
+    const std::lock_guard lock(mutex_);
+    return std::exchange(dropped_, 0);
   }
 
  private:
@@ -144,6 +149,7 @@ class Cupti {
   std::mutex mutex_;
   std::unordered_map<uint64_t, Mark> nodes_, launches_;  // by node id, by correlation id
   std::vector<Record> records_;
+  uint64_t dropped_ = 0;
 };
 
 Cupti& cupti() {
@@ -157,7 +163,11 @@ void CUPTIAPI Cupti::take_buffer(CUcontext, uint32_t, uint8_t* buffer, size_t, s
     const std::lock_guard lock(self.mutex_);
     CUpti_Activity* record = nullptr;
     while (valid != 0 && self.next_record_(buffer, valid, &record) == CUPTI_SUCCESS) {
-      if (record->kind != CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL || self.records_.size() >= kMostKernels) continue;
+      if (record->kind != CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL) continue;
+      if (self.records_.size() >= kMostKernels) {
+        ++self.dropped_;
+        continue;
+      }
       // Later forms of the record only add to the end.
       const auto* const kernel = reinterpret_cast<const CUpti_ActivityKernel5*>(record);
       self.records_.push_back({kernel->start, kernel->end, kernel->graphNodeId, kernel->correlationId});
@@ -177,6 +187,9 @@ void mark_trace(const void* owner, uint32_t command) {
 std::vector<TracedKernel> take_trace(const void* owner) {
   return cupti().take(owner);
 }
+uint64_t take_untraced() {
+  return cupti().take_dropped();
+}
 
 }  // namespace tape::cuda
 
@@ -191,6 +204,9 @@ const std::string& why_no_trace() {
 void mark_trace(const void*, uint32_t) {}
 std::vector<TracedKernel> take_trace(const void*) {
   return {};
+}
+uint64_t take_untraced() {
+  return 0;
 }
 
 }  // namespace tape::cuda

@@ -32,5 +32,7 @@ class TraceMark {
 
 /// Takes the kernels of `owner` that have ended, in the order in which they began. What was launched must be over.
 [[nodiscard]] std::vector<TracedKernel> take_trace(const void* owner);
+/// Kernels that were not kept since this was last asked, because too many were waiting to be taken.
+[[nodiscard]] uint64_t take_untraced();
 
 }  // namespace tape::cuda

@@ -146,10 +146,14 @@ void Profile::take(const std::vector<Launch>& launches, const std::vector<Captur
 #ifdef TAPE_CUDA_EMULATION
   std::snprintf(into.how, sizeof into.how, "the emulation's clock");
 #else
-  if (sees_graphs())
-    std::snprintf(into.how, sizeof into.how, "CUPTI");
-  else
+  const uint64_t lost = take_untraced();
+  if (!sees_graphs())
     std::snprintf(into.how, sizeof into.how, "events around each launch in a stream: %s", why_no_trace().c_str());
+  else if (lost != 0)
+    std::snprintf(into.how, sizeof into.how, "CUPTI, without the last %llu kernels: play fewer runs",
+                  static_cast<unsigned long long>(lost));
+  else
+    std::snprintf(into.how, sizeof into.how, "CUPTI");
 #endif
 }
 
