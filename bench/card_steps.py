@@ -217,9 +217,10 @@ class Decode:
     def ours_windows(self, tape, count, steps):
         """A window is a text of `length` tokens, its prompt included in the time; the first warms up."""
         count = min(count, 3)
-        log = tape.run("--repeat", str(count + 1), "--log", "length,every=1")["log"]
+        log = tape.run("--repeat", str(count + 2), "--log", "length,every=1")["log"]
+        # A length is seen when the next text is written, the last two together.
         return [((after["seconds"] - before["seconds"]) / after["value"] * 1e6, after["value"])
-                for before, after in zip(log, log[1:])]
+                for before, after in zip(log, log[1:-1])]
 
     def weights(self, torch, folder, name):
         """Those of the tape where they are small."""
