@@ -9,6 +9,8 @@ namespace {
 
 constexpr uint64_t kMaxBlocks = (uint64_t{1} << 31) - 1;  // of a grid; teams go on to further rows
 
+constexpr int64_t kFewRows = 16;
+
 struct Teams {
   Team team;
   LaunchList::Shape shape;
@@ -106,7 +108,9 @@ void norm(const Call& call, LaunchList& list, const Places& at, bool groups, boo
   args.centred = at.mean >= 0 ? 1 : 0;
   args.known = args.rstd != nullptr && (args.mean != nullptr || at.mean < 0) ? 1 : 0;
   args.accumulate = call.accumulate ? 1 : 0;
-  const void* const held = held_norm_kernel(gradient, source.dtype, args.size);
+  // Few rows are sooner done by a block each, without this, than by a warp whose lanes have many elements.
+  const bool few = args.outer <= kFewRows && args.size * static_cast<int64_t>(size_of(source.dtype)) <= kHeldPacks * 16;
+  const void* const held = few ? nullptr : held_norm_kernel(gradient, source.dtype, args.size);
   if (gradient)
     add_rows(call, list, args, source.dtype, held,
              [](const Call&, DType dtype, Team team) { return norm_kernel(true, dtype, team); });
