@@ -7,7 +7,7 @@
 
 namespace tape::cuda {
 
-/// kBytes, 4 or 16, aligned; 16 bytes pass by the first cache. The card names a place in shared memory by a word.
+/// kBytes, 4, 8 or 16, aligned; 16 bytes pass by the first cache. The card names a place in shared memory by a word.
 #ifdef __CUDACC__
 template <int kBytes>
 __device__ __forceinline__ void start_copy(uint32_t place, const void* from) {
@@ -15,7 +15,8 @@ __device__ __forceinline__ void start_copy(uint32_t place, const void* from) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(place), "l"(__cvta_generic_to_global(from))
                  : "memory");
   else
-    asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(place), "l"(__cvta_generic_to_global(from))
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(place), "l"(__cvta_generic_to_global(from)),
+                 "n"(kBytes)
                  : "memory");
 }
 #else

@@ -79,7 +79,7 @@ struct Side {
   const T* first;  // output 0, k 0
   int64_t stride;  // of lines
   int width;
-  bool vector;
+  bool vector, pairs;    // groups are aligned; f32: to 8 bytes at least
   const std::byte* own;  // f32: the thread's group of k 0
   uint32_t pitch;        // of lines in bytes, where groups are aligned
 
@@ -87,6 +87,7 @@ struct Side {
       : first(from), stride(line_stride), width(outputs) {
     const uint64_t bytes = reinterpret_cast<uint64_t>(from) | static_cast<uint64_t>(line_stride) * sizeof(T) |
                            static_cast<uint64_t>(kDeep ? k : outputs) * sizeof(T);
+    pairs = bytes % 8 == 0;
     vector = bytes % 16 == 0 && line_stride < int64_t{1} << 28;
     constexpr uint32_t kAcross = kLine / kGroup;
     pitch = static_cast<uint32_t>(line_stride) * static_cast<uint32_t>(sizeof(T));
@@ -106,13 +107,13 @@ struct Side {
     const bool in = static_cast<int>(along) < (kDeep ? depth : width);
     const T* source = first + line * stride + along + (kDeep ? k : k * stride);
     const int64_t skip = kDown * stride;
-#pragma unroll(kSize == 1 ? 4 : kCount)
+#pragma unroll(kSize <= 2 ? 4 : kCount)
     for (int i = 0; i < kCount; ++i) {
       f(i, line + static_cast<uint32_t>(i) * kDown, along, source, in && i * static_cast<int>(kDown) < lines);
       source += skip;
     }
   }
-  /// The same where groups are not aligned; out of the way of the other.
+  /// The copies of single elements, out of the way of the others.
   static __device__ __noinline__ void start_elements(SharedPlace stage, const T* from, int64_t line_stride, int lines,
                                                      int extent) {
     constexpr uint32_t kDown = Tile::kThreads / kLine;
@@ -127,9 +128,15 @@ struct Side {
   }
   /// f32: starts the copies of a stage.
   __device__ __forceinline__ void start(const SharedPlace& stage, int k, int depth) const {
-    if (!vector)
-      return start_elements(stage, first + (kDeep ? k : k * stride), stride, kDeep ? width : depth,
-                            kDeep ? depth : width);
+    if (!vector) {
+      if (pairs)
+        each<2>(k, depth, [&](int, uint32_t line, uint32_t along, const T* source, bool in) {
+          if (in) stage.template start<8>(place(line, along), source);
+        });
+      else
+        start_elements(stage, first + (kDeep ? k : k * stride), stride, kDeep ? width : depth, kDeep ? depth : width);
+      return;
+    }
     constexpr uint32_t kAcross = kLine / 4, kDown = Tile::kThreads / kAcross;
     const uint32_t line = threadIdx.x / kAcross, along = threadIdx.x % kAcross * 4;
     const std::byte* const source = own + static_cast<uint64_t>(static_cast<uint32_t>(k)) * (kDeep ? sizeof(T) : pitch);
