@@ -24,7 +24,9 @@ template <class T>
 __device__ __forceinline__ Accumulator<T> affine(const RowArgs& args, const void* values, int64_t row, int64_t i,
                                                  Accumulator<T> absent) {
   if (values == nullptr) return absent;
-  return load_wide<T>(values, (row % args.weights * args.size + i) / args.run, args.weight_wide != 0);
+  // A division of 64 bits costs more than all else here.
+  const int64_t at = args.weights == 1 ? i : row % args.weights * args.size + i;
+  return load_wide<T>(values, args.run == 1 ? at : at / args.run, args.weight_wide != 0);
 }
 
 template <class T, Team kTeam>
