@@ -1,8 +1,7 @@
 // ATTENTION of halves on tensor cores, heads of up to 256 in steps of 8 (Dao 2023). A warp has 16 or 32 queries;
-// scores, weights and sums are f32, weights are rounded to the half type where they meet v. Tiles of keys and values
-// take turns in three places of shared memory: one is used, the next two are on their way. Where some row of a tile
-// sees less than all its keys, values that are not finite are multiplied one by one, so that what is hidden is never
-// touched.
+// scores, weights and sums are f32, weights are rounded to the half type where they meet v. Keys and values arrive in
+// shared memory while the other is used. Where some row of a tile sees less than all its keys, values that are not
+// finite are multiplied one by one, so that what is hidden is never touched.
 #include "cuda_backend/kernels/attention.cuh"
 #include "cuda_backend/kernels/mma.cuh"
 
@@ -30,7 +29,8 @@ __global__ void __launch_bounds__(kWarps * 32) attention_mma(const __grid_consta
   static_assert(kRows == 2 * kKeys, "queries pass through the memory of keys and values");
   static_assert(kWarps * 16 <= kHead, "weights pass through the memory of keys");
   constexpr float kNothing = -std::numeric_limits<float>::infinity();
-  __shared__ uint4 memory[3 * kTile];
+  __shared__ uint4 memory[2 * kTile];
+  const HalfTile<kHead> keys{memory}, values{memory + kTile};
 
   // Blocks with most keys first: of a head, or where all keys and values stay in the second-level cache, of all heads.
   const int64_t blocks = (args.queries + kRows - 1) / kRows, heads = gridDim.x / blocks;
@@ -50,33 +50,13 @@ __global__ void __launch_bounds__(kWarps * 32) attention_mma(const __grid_consta
   uint32_t q[kM][kSteps][4];
   HalfTile<kHead>{memory}.template load<kRows, kThreads>(static_cast<const T*>(args.q) + row * args.depth, rows,
                                                          args.depth);
-  close_group();
-  const int64_t fewest = seen_by(args, first, n), most = seen_by(args, first + rows - 1, n);
-  HalfTile<kHead> now{memory + 2 * kTile}, next{memory}, last{memory + kTile};  // used, and those on their way
-  const auto load_keys = [&](const HalfTile<kHead>& to, int64_t k0) {
-    if (k0 < most) to.template load<kKeys, kThreads>(k + k0 * args.depth, clamp_to(most - k0, kKeys), args.depth);
-    close_group();
-  };
-  const auto load_values = [&](const HalfTile<kHead>& to, int64_t k0) {
-    if (k0 < most && args.y != nullptr)
-      to.template load<kKeys, kThreads>(v + k0 * args.width, clamp_to(most - k0, kKeys), args.width);
-    close_group();
-  };
-  const auto turn = [&] {
-    const HalfTile<kHead> used = now;
-    now = next;
-    next = last;
-    last = used;
-  };
-  load_keys(now, 0);
-  wait_but_last_group();
+  wait_for_copies();
   __syncthreads();
 #pragma unroll
   for (int m = 0; m < kM; ++m)
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) HalfTile<kHead>{memory}.left(q[m][step], (warp * kM + m) * 16, step);
   __syncthreads();
-  load_values(next, 0);
 
   float y[kM][2 * kSteps][4], max[kM][2], sum[kM][2];
 #pragma unroll
@@ -86,11 +66,14 @@ __global__ void __launch_bounds__(kWarps * 32) attention_mma(const __grid_consta
     max[m][0] = max[m][1] = kNothing;
     sum[m][0] = sum[m][1] = 0;
   }
+  const int64_t fewest = seen_by(args, first, n), most = seen_by(args, first + rows - 1, n);
+  if (most > 0) keys.template load<kKeys, kThreads>(k, clamp_to(most, kKeys), args.depth);
   for (int64_t k0 = 0; k0 < most; k0 += kKeys) {
     const bool mixed = fewest - k0 < kKeys;
-    wait_but_last_group();
+    wait_for_copies();
     __syncthreads();  // the keys are here, the values before have been used
-    load_keys(last, k0 + kKeys);
+    if (args.y != nullptr)
+      values.template load<kKeys, kThreads>(v + k0 * args.width, clamp_to(most - k0, kKeys), args.width);
     float score[kM][kColumns][4];
 #pragma unroll
     for (int i = 0; i < kM * kColumns * 4; ++i) score[i / (kColumns * 4)][i / 4 % kColumns][i % 4] = 0;
@@ -98,7 +81,7 @@ __global__ void __launch_bounds__(kWarps * 32) attention_mma(const __grid_consta
 #pragma unroll
       for (int j = 0; j < kKeys / 16; ++j) {
         uint32_t right[4];
-        now.right_of_rows(right, 16 * j, step);
+        keys.right_of_rows(right, 16 * j, step);
 #pragma unroll
         for (int m = 0; m < kM; ++m) {
           multiply<T>(score[m][2 * j], q[m][step], right[0], right[1]);
@@ -106,9 +89,17 @@ __global__ void __launch_bounds__(kWarps * 32) attention_mma(const __grid_consta
         }
       }
     });
+    wait_for_copies();
+    __syncthreads();  // the values are here, the keys have been used
+    const bool careful = mixed && args.y != nullptr && any_special<T, kKeys, kHead>(values.words);
+    const auto load_next = [&] {
+      if (k0 + kKeys < most)
+        keys.template load<kKeys, kThreads>(k + (k0 + kKeys) * args.depth, clamp_to(most - k0 - kKeys, kKeys),
+                                            args.depth);
+    };
+    if (!careful) load_next();
+
     int limit[kM][2];
-    float factor[kM][2];
-    bool rescale = false;
 #pragma unroll
     for (int m = 0; m < kM; ++m)
 #pragma unroll
@@ -128,8 +119,7 @@ __global__ void __launch_bounds__(kWarps * 32) attention_mma(const __grid_consta
         for (int j = 0; j < kColumns; ++j) top = ::fmaxf(top, ::fmaxf(score[m][j][2 * h], score[m][j][2 * h + 1]));
         top = quad_max(top);
         const float shift = top == kNothing ? 0.0f : top * scale2;
-        factor[m][h] = exp2_of(max[m][h] * scale2 - shift);
-        rescale = rescale || factor[m][h] != 1;
+        const float factor = exp2_of(fused(max[m][h], scale2, -shift));
         max[m][h] = top;
         float part = 0;
 #pragma unroll
@@ -139,21 +129,15 @@ __global__ void __launch_bounds__(kWarps * 32) attention_mma(const __grid_consta
             score[m][j][e] = exp2_of(fused(score[m][j][e], scale2, -shift));
             part += score[m][j][e];
           }
-        sum[m][h] = fused(sum[m][h], factor[m][h], part);
+        sum[m][h] = fused(sum[m][h], factor, part);
+#pragma unroll
+        for (int e = 0; e < 2 * kSteps; ++e) {
+          y[m][e][2 * h] *= factor;
+          y[m][e][2 * h + 1] *= factor;
+        }
       }
-    if (__ballot_sync(0xFFFFFFFFu, rescale) != 0) {
-#pragma unroll
-      for (int m = 0; m < kM; ++m)
-#pragma unroll
-        for (int e = 0; e < 8 * kSteps; ++e) y[m][e / 4][e % 4] *= factor[m][e / 2 % 2];
-    }
-
-    turn();
-    wait_but_last_group();
-    __syncthreads();  // the values are here, the keys have been used
-    const bool careful = mixed && args.y != nullptr && any_special<T, kKeys, kHead>(now.words);
-    if (!careful) load_values(last, k0 + kKeys);
-    if (!careful && args.y != nullptr) {
+    if (args.y == nullptr) continue;
+    if (!careful) {
 #pragma unroll
       for (int j = 0; j < kKeys / 16; ++j) {
         uint32_t left[kM][4];
@@ -161,7 +145,7 @@ __global__ void __launch_bounds__(kWarps * 32) attention_mma(const __grid_consta
         for (int m = 0; m < kM; ++m) left_of_sums<T>(left[m], score[m][2 * j], score[m][2 * j + 1]);
         for_steps<kSteps, kAll>(width_steps, [&](int step) {
           uint32_t right[4];
-          now.right_of_columns(right, 16 * j, step);
+          values.right_of_columns(right, 16 * j, step);
 #pragma unroll
           for (int m = 0; m < kM; ++m) {
             multiply<T>(y[m][2 * step], left[m], right[0], right[1]);
@@ -169,12 +153,9 @@ __global__ void __launch_bounds__(kWarps * 32) attention_mma(const __grid_consta
           }
         });
       }
-    }
-    if (!careful) {
-      turn();
       continue;
     }
-    uint16_t* const weights = reinterpret_cast<uint16_t*>(last.words) + warp * 16 * kKeys;
+    uint16_t* const weights = reinterpret_cast<uint16_t*>(memory) + warp * 16 * kKeys;
 #pragma unroll
     for (int m = 0; m < kM; ++m) {
       sync_warp();
@@ -194,16 +175,15 @@ __global__ void __launch_bounds__(kWarps * 32) attention_mma(const __grid_consta
 #pragma unroll
         for (int e = 0; e < 8 * kSteps; ++e) {
           T value;
-          value.bits = now.element(at, e / 4 * 8 + lane % 4 * 2 + e % 2);
+          value.bits = values.element(at, e / 4 * 8 + lane % 4 * 2 + e % 2);
           if (at < limit[m][e / 2 % 2])
             y[m][e / 4][e % 4] =
                 fused(static_cast<float>(weight[e / 2 % 2]), static_cast<float>(value), y[m][e / 4][e % 4]);
         }
       }
     }
-    __syncthreads();  // the weights have been used
-    load_values(last, k0 + kKeys);
-    turn();
+    __syncthreads();  // the memory of the keys is free again
+    load_next();
   }
 
 #pragma unroll

@@ -49,14 +49,6 @@ __device__ __forceinline__ void copy_async(void* to, const void* from, bool ther
 __device__ __forceinline__ void wait_for_copies() {
   asm volatile("cp.async.wait_all;" ::: "memory");
 }
-/// Ends a group of copies, perhaps an empty one.
-__device__ __forceinline__ void close_group() {
-  asm volatile("cp.async.commit_group;" ::: "memory");
-}
-/// Waits for all groups but the last one closed.
-__device__ __forceinline__ void wait_but_last_group() {
-  asm volatile("cp.async.wait_group 1;" ::: "memory");
-}
 __device__ __forceinline__ void sync_warp() {
   __syncwarp();
 }
@@ -129,8 +121,6 @@ inline void copy_async(void* to, const void* from, bool there) {
     std::memset(to, 0, 16);
 }
 inline void wait_for_copies() {}
-inline void close_group() {}
-inline void wait_but_last_group() {}
 inline void sync_warp() {
   emulation::exchange<int>(0);
 }
