@@ -239,6 +239,11 @@ void CudaExecutable::add_loop(const Call& call, bool begins) {
     loop.tensor = call.command.id(0);
     loop.wide = call.operand(0).dtype == DType::I64;
   }
+  if (play_.mode == PlayMode::Graph) {
+    const LoopLaunches launches = lower_loop(call, list_);
+    loop.enter = launches.enter;
+    loop.turn = launches.turn;
+  }
   step.kind = Step::Kind::Begin;
   step.loop = static_cast<uint32_t>(loops_.size());
   loops_.push_back(loop);

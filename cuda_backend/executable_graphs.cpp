@@ -65,8 +65,9 @@ void CudaExecutable::fill_program(GraphProgram& program, const GraphTape& tape) 
 
 bool CudaExecutable::make_program(std::optional<GraphProgram>& program, uint64_t passes) {
   while (way_ != Way::None) {
-    const GraphTape tape = graph_tape();
+    GraphTape tape = graph_tape();
     try {
+      tape.conditional = way_ == Way::Programmatic || way_ == Way::Plain;
       program = plan_program(tape, passes);
       fill_program(*program, tape);
       return true;

@@ -18,15 +18,23 @@ struct GraphPlan {
   struct Node {
     uint32_t launch = kJoin;                    // in LaunchList::launches; kJoin: nothing but a place to wait for
     uint32_t before_begin = 0, before_end = 0;  // in `before`
+    uint32_t loop = kJoin;                      // in `loops`: the node turns it, `launch` decides whether at all
   };
   std::vector<Node> nodes;
   std::vector<uint32_t> before;  // numbers of nodes
   std::vector<uint32_t> pieces;  // that its pushes take to the ring, in order
   uint32_t ticks = 0;            // passes that begin in it
   std::vector<uint32_t> loads;   // steps: LOADs whose rows the host brings
+  std::vector<GraphPlan> loops;  // their bodies; the last node of a body decides whether there is another pass
 
   [[nodiscard]] std::span<const uint32_t> before_of(const Node& node) const {
     return std::span(before).subspan(node.before_begin, node.before_end - node.before_begin);
+  }
+  /// Nodes, those of loops once.
+  [[nodiscard]] uint64_t size() const {
+    uint64_t count = nodes.size();
+    for (const GraphPlan& loop : loops) count += 1 + loop.size();
+    return count;
   }
 };
 
@@ -70,11 +78,12 @@ class Graph {
   struct KernelNode {
     uint32_t launch = 0;
     cudaGraphNode_t node = nullptr;
+    cudaGraphConditionalHandle handle = 0;  // of the loop it decides about
   };
   /// The nodes of one of the plan's: the first and the last.
   struct Ends {
     cudaGraphNode_t first = nullptr, last = nullptr;
-    bool ours = false;  // waits, and says when the next may begin
+    bool waits = false, lets_go = false;  // kernels of ours: the first waits, the last says when the next may begin
   };
 
   Graph() = default;
@@ -84,7 +93,17 @@ class Graph {
     std::swap(patches_, other.patches_);
     kernels_.swap(other.kernels_);
   }
-  [[nodiscard]] Ends add(const GraphPlan::Node& node, const GraphSource& source);
+  /// Puts a plan into graph_ or the body of a loop, whose handle its last node takes.
+  struct Builder {
+    const GraphSource& source;
+    bool programmatic;
+    cudaGraph_t graph;
+    cudaGraphConditionalHandle handle;  // 0: not a body
+  };
+  void fill(const GraphPlan& plan, const Builder& builder);
+  [[nodiscard]] Ends add(const GraphPlan& plan, const GraphPlan::Node& node, const Builder& builder);
+  [[nodiscard]] Ends add_loop(const GraphPlan& body, const GraphPlan::Node& node, const Builder& builder);
+  [[nodiscard]] cudaGraphNode_t add_kernel(uint32_t launch, const Builder& builder, cudaGraphConditionalHandle handle);
 
   cudaGraph_t graph_ = nullptr;
   cudaGraphExec_t exec_ = nullptr;

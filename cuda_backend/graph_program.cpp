@@ -10,6 +10,7 @@ constexpr uint64_t kUnrolled = 64;     // nodes of an unrolled loop
 constexpr uint64_t kTogether = 256;    // nodes of several passes: at least 200 us where every node is short
 constexpr uint64_t kReduced = 4096;    // nodes of a graph for which superfluous edges are looked for
 constexpr uint64_t kFills = 8 * 2048;  // threads per processor
+constexpr uint64_t kTurns = 3;         // nodes that turn a loop
 constexpr size_t kDirect = 2;          // nodes that another waits for without a join
 
 class Planner {
@@ -25,7 +26,7 @@ class Planner {
   GraphProgram plan(uint64_t passes) {
     const auto last = static_cast<uint32_t>(tape_.steps.size());
     repeat(passes, [&] {
-      if (tape_.ticks_alone) entry_ = {add(tape_.tick, entry_)};
+      if (tape_.ticks_alone) now_.entry = {add(tape_.tick, now_.entry)};
       play(0, last, 0, tape_.before_ends.size());
     });
     close();
@@ -36,26 +37,36 @@ class Planner {
  private:
   using Nodes = std::vector<uint32_t>;
 
+  /// A graph that is being planned, or the body of a loop in one.
+  struct Segment {
+    GraphPlan open;
+    std::vector<bool> followed;                // by its nodes
+    std::vector<std::vector<uint64_t>> reach;  // by its nodes
+    Nodes entry;                               // what a command waits for that waits for no other of its level
+    std::optional<uint32_t> wide;              // the last wide node
+    uint32_t segment = 1;
+  };
+
   [[nodiscard]] uint64_t most_pieces() const { return std::max<uint64_t>(tape_.slots / 2, 1); }
 
   uint32_t add(uint32_t launch, const Nodes& before) {
     GraphPlan::Node node;
     node.launch = launch;
-    node.before_begin = static_cast<uint32_t>(open_.before.size());
-    const auto number = static_cast<uint32_t>(open_.nodes.size());
+    node.before_begin = static_cast<uint32_t>(now_.open.before.size());
+    const auto number = static_cast<uint32_t>(now_.open.nodes.size());
     if (chain_) {
-      if (number != 0) open_.before.push_back(number - 1);
+      if (number != 0) now_.open.before.push_back(number - 1);
     } else {
       for (const uint32_t each : before) {
-        open_.before.push_back(each);
-        followed_[each] = true;
+        now_.open.before.push_back(each);
+        now_.followed[each] = true;
       }
       note_reach(number, before);
     }
-    node.before_end = static_cast<uint32_t>(open_.before.size());
-    followed_.push_back(false);
-    open_.nodes.push_back(node);
-    if (launch == tape_.tick) ++open_.ticks;
+    node.before_end = static_cast<uint32_t>(now_.open.before.size());
+    now_.followed.push_back(false);
+    now_.open.nodes.push_back(node);
+    if (launch == tape_.tick) ++now_.open.ticks;
     return number;
   }
 
@@ -64,13 +75,13 @@ class Planner {
     if (tape_.branches != Branches::Auto || number >= kReduced) return;
     std::vector<uint64_t> row(number / 64 + 1);
     for (const uint32_t each : before)
-      for (size_t word = 0; word < reach_[each].size(); ++word) row[word] |= reach_[each][word];
+      for (size_t word = 0; word < now_.reach[each].size(); ++word) row[word] |= now_.reach[each][word];
     row[number / 64] |= uint64_t{1} << number % 64;
-    reach_.push_back(std::move(row));
+    now_.reach.push_back(std::move(row));
   }
   [[nodiscard]] bool follows(uint32_t later, uint32_t earlier) const {
-    return later < reach_.size() && earlier / 64 < reach_[later].size() &&
-           (reach_[later][earlier / 64] >> earlier % 64 & 1) != 0;
+    return later < now_.reach.size() && earlier / 64 < now_.reach[later].size() &&
+           (now_.reach[later][earlier / 64] >> earlier % 64 & 1) != 0;
   }
   /// Without those that others of them follow.
   void reduce(Nodes& nodes) const {
@@ -83,32 +94,31 @@ class Planner {
   }
 
   void close() {
-    if (!open_.nodes.empty()) {
+    if (!now_.open.nodes.empty()) {
       program_.items.push_back({GraphItem::Kind::Graph, static_cast<uint32_t>(program_.plans.size()), 1, 0, 0});
-      program_.plans.push_back(std::move(open_));
+      program_.plans.push_back(std::move(now_.open));
     }
-    open_ = {};
-    followed_.clear();
-    reach_.clear();
-    entry_.clear();
-    wide_.reset();
-    ++segment_;
+    begin_segment();
+  }
+  void begin_segment() {
+    now_ = {};
+    now_.segment = ++segments_;
   }
 
   /// What a command waits for in the open graph.
   [[nodiscard]] Nodes waits_of(uint64_t command) {
     Nodes nodes;
     if (chain_) return nodes;
-    if (seen_in_[command] == segment_ && resumed_) return ends_of_[command];
+    if (seen_in_[command] == now_.segment && resumed_) return ends_of_[command];
     for (uint64_t i = command == 0 ? 0 : tape_.before_ends[command - 1]; i < tape_.before_ends[command]; ++i)
-      if (const uint32_t each = tape_.before[i]; seen_in_[each] == segment_)
+      if (const uint32_t each = tape_.before[i]; seen_in_[each] == now_.segment)
         nodes.insert(nodes.end(), ends_of_[each].begin(), ends_of_[each].end());
-    if (nodes.empty()) nodes = entry_;
+    if (nodes.empty()) nodes = now_.entry;
     return nodes;
   }
   void ends_are(uint64_t command, Nodes nodes) {
     if (chain_) return;
-    seen_in_[command] = segment_;
+    seen_in_[command] = now_.segment;
     ends_of_[command] = std::move(nodes);
   }
 
@@ -123,29 +133,29 @@ class Planner {
     bool wide = false;
     if (tape_.branches == Branches::Auto && !chain_) {
       for (uint32_t i = step.first; i < step.last; ++i) wide = wide || is_wide((*tape_.source.launches)[i]);
-      if (wide && wide_) ends.push_back(*wide_);
+      if (wide && now_.wide) ends.push_back(*now_.wide);
     }
     if (!chain_) reduce(ends);
     for (uint32_t i = step.first; i < step.last; ++i) {
       if (step.kind == Step::Kind::Deliver) {
-        if (open_.pieces.size() == most_pieces()) {
+        if (now_.open.pieces.size() == most_pieces()) {
           close();
           ends.clear();
         }
-        open_.pieces.push_back(step.piece + i - step.first);
+        now_.open.pieces.push_back(step.piece + i - step.first);
       }
       ends = {add(i, ends)};
     }
-    if (wide) wide_ = ends[0];
+    if (wide) now_.wide = ends[0];
     ends_are(step.command, std::move(ends));
   }
 
   /// The nodes since `first` that none follows; what was waited for, where there are none.
   [[nodiscard]] Nodes open_ends(uint32_t first) {
     Nodes nodes;
-    for (uint32_t i = first; i < followed_.size(); ++i)
-      if (!followed_[i]) nodes.push_back(i);
-    if (nodes.empty()) return entry_;
+    for (uint32_t i = first; i < now_.followed.size(); ++i)
+      if (!now_.followed[i]) nodes.push_back(i);
+    if (nodes.empty()) return now_.entry;
     if (nodes.size() > kDirect) nodes = {add(GraphPlan::kJoin, nodes)};
     return nodes;
   }
@@ -154,10 +164,10 @@ class Planner {
   template <class Pass>
   void repeat(uint64_t times, const Pass& pass) {
     for (uint64_t i = 0; i < times; ++i) {
-      const uint32_t segment = segment_;
-      const auto first = static_cast<uint32_t>(open_.nodes.size());
+      const uint32_t segment = now_.segment;
+      const auto first = static_cast<uint32_t>(now_.open.nodes.size());
       pass();
-      if (i + 1 < times && !chain_ && segment == segment_) entry_ = open_ends(first);
+      if (i + 1 < times && !chain_ && segment == now_.segment) now_.entry = open_ends(first);
     }
   }
 
@@ -176,10 +186,13 @@ class Planner {
         continue;
       }
       const Loop& loop = tape_.loops[step.loop];
-      if (loop.kind != Loop::Kind::Constant) return std::nullopt;
       const std::optional<Weight> body = weigh(at);
-      if (!body || times(*body, loop.count).nodes > kUnrolled) return std::nullopt;
-      const Weight all = times(*body, loop.count);
+      if (!body) return std::nullopt;
+      Weight all = times(*body, loop.count);
+      if (loop.kind != Loop::Kind::Constant || all.nodes > kUnrolled) {
+        if (!tape_.conditional || body->pieces != 0) return std::nullopt;
+        all.nodes = body->nodes + kTurns;
+      }
       weight.nodes += all.nodes;
       weight.pieces += all.pieces;
       at = step.other;
@@ -195,12 +208,15 @@ class Planner {
   void add_loop(uint32_t begin) {
     const Step& step = tape_.steps[begin];
     const Loop& loop = tape_.loops[step.loop];
-    const std::optional<Weight> body = loop.kind == Loop::Kind::Constant ? weigh(begin) : std::nullopt;
+    const std::optional<Weight> body = weigh(begin);
     if (!body || body->pieces > most_pieces()) return turn_by_host(begin);
+    if (loop.kind != Loop::Kind::Constant)
+      return tape_.conditional && body->pieces == 0 ? turn_by_graph(begin) : turn_by_host(begin);
     const auto count = static_cast<uint64_t>(std::max<int64_t>(loop.count, 0));
     if (count == 0 || body->nodes == 0) return chain_ ? void() : ends_are(step.command, waits_of(step.command));
     const Weight all = times(*body, loop.count);
-    if (all.nodes <= kUnrolled && open_.pieces.size() + all.pieces <= most_pieces()) return unroll(begin, count);
+    if (all.nodes <= kUnrolled && now_.open.pieces.size() + all.pieces <= most_pieces()) return unroll(begin, count);
+    if (inside_) return turn_by_graph(begin);
     close();
     uint64_t together = std::clamp<uint64_t>(kTogether / body->nodes, 1, count);
     if (body->pieces != 0) together = std::min(together, most_pieces() / body->pieces);
@@ -216,17 +232,39 @@ class Planner {
 
   void unroll(uint32_t begin, uint64_t count) {
     const Step& step = tape_.steps[begin];
-    const Nodes around = entry_;
+    const Nodes around = now_.entry;
     if (!chain_) {
-      entry_ = waits_of(step.command);
-      if (entry_.size() > kDirect) entry_ = {add(GraphPlan::kJoin, entry_)};
+      now_.entry = waits_of(step.command);
+      if (now_.entry.size() > kDirect) now_.entry = {add(GraphPlan::kJoin, now_.entry)};
     }
-    const auto first = static_cast<uint32_t>(open_.nodes.size());
+    const auto first = static_cast<uint32_t>(now_.open.nodes.size());
+    const bool was_inside = std::exchange(inside_, true);
     repeat(count, [&] { play_body(begin); });
+    inside_ = was_inside;
     if (chain_) return;
     // The nodes of the last pass that none follows; those of the passes before it are all followed.
     ends_are(step.command, open_ends(first));
-    entry_ = around;
+    now_.entry = around;
+  }
+
+  void turn_by_graph(uint32_t begin) {
+    const Step& step = tape_.steps[begin];
+    const Loop& loop = tape_.loops[step.loop];
+    Nodes waits = waits_of(step.command);
+    if (now_.wide) waits.push_back(*now_.wide);
+    if (!chain_) reduce(waits);
+    const uint32_t node = add(loop.enter, waits);
+    Segment around = std::move(now_);
+    begin_segment();
+    const bool was_inside = std::exchange(inside_, true);
+    play_body(begin);
+    add(loop.turn, chain_ ? Nodes() : open_ends(0));
+    inside_ = was_inside;
+    GraphPlan body = std::exchange(now_, std::move(around)).open;
+    now_.open.nodes[node].loop = static_cast<uint32_t>(now_.open.loops.size());
+    now_.open.loops.push_back(std::move(body));
+    if (tape_.branches == Branches::Auto && !chain_) now_.wide = node;
+    ends_are(step.command, {node});
   }
 
   void turn_by_host(uint32_t begin) {
@@ -260,7 +298,7 @@ class Planner {
       switch (step.kind) {
         case Step::Kind::Load:
           if (tape_.hosted(step) && tape_.fed(step)) {
-            open_.loads.push_back(at);
+            now_.open.loads.push_back(at);
           } else if (tape_.hosted(step)) {
             close();
             program_.items.push_back({GraphItem::Kind::Load, 0, 1, at, 0});
@@ -286,15 +324,12 @@ class Planner {
   const GraphTape& tape_;
   const bool chain_;
   GraphProgram program_;
-  GraphPlan open_;                            // the graph that is being planned
-  std::vector<bool> followed_;                // by its nodes
-  std::vector<std::vector<uint64_t>> reach_;  // by its nodes
-  Nodes entry_;                               // what a command waits for that waits for no other of its level
-  std::optional<uint32_t> wide_;              // the last wide node of this graph
-  std::vector<Nodes> ends_of_;                // by command: the nodes to wait for
-  std::vector<uint32_t> seen_in_;             // by command: the segment that is true for
-  uint32_t segment_ = 1;
+  Segment now_;
+  uint32_t segments_ = 1;
+  std::vector<Nodes> ends_of_;     // by command: the nodes to wait for
+  std::vector<uint32_t> seen_in_;  // by command: the segment that is true for
   bool resumed_ = false;
+  bool inside_ = false;  // a loop whose passes stay within their graph
 };
 
 }  // namespace
@@ -306,7 +341,7 @@ GraphProgram plan_program(const GraphTape& tape, uint64_t passes) {
 uint64_t passes_together(const GraphProgram& program, const GraphTape& tape) {
   if (!program.whole() || program.items[0].times != 1 || !program.plans[0].loads.empty()) return 1;
   const GraphPlan& plan = program.plans[0];
-  uint64_t passes = kTogether / plan.nodes.size();
+  uint64_t passes = kTogether / plan.size();
   if (!plan.pieces.empty()) passes = std::min(passes, std::max<uint64_t>(tape.slots / 2, 1) / plan.pieces.size());
   return std::max<uint64_t>(passes, 1);
 }

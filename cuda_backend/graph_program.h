@@ -1,6 +1,6 @@
 // How a tape is cut into graphs: a graph goes on as far as nothing needs the host. Loops of a constant count that are
-// small are unrolled, longer ones play a graph of some of their passes over and over, and the host turns those that
-// need it in every pass.
+// small are unrolled, longer ones play a graph of some of their passes over and over; loops whose passes a tensor
+// decides about are turned by the graph itself where it can do that, else by the host in every pass.
 #pragma once
 
 #include <functional>
@@ -43,6 +43,7 @@ struct GraphTape {
   uint32_t tick = kNoTick;   // the launch that counts passes
   bool ticks_alone = false;  // it belongs to no command and comes at the beginning of a pass
   Branches branches = Branches::Auto;
+  bool conditional = false;  // a graph may turn loops by itself
 };
 
 struct GraphItem {

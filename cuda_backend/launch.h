@@ -161,6 +161,12 @@ bool lower_cells(const Call& call, LaunchList& list);
 bool lower_attention(const Call& call, LaunchList& list);
 bool lower_control(const Call& call, LaunchList& list);
 
+/// Where a graph turns a loop: what decides in front of the first pass, and behind every pass.
+struct LoopLaunches {
+  uint32_t enter = 0, turn = 0;  // in LaunchList::launches
+};
+LoopLaunches lower_loop(const Call& call, LaunchList& list);
+
 /// What a row cannot do on the card.
 [[noreturn]] void no_kernel(const Call& call, const char* detail = "");
 

@@ -52,6 +52,7 @@ void Profile::add_graph(const GraphPlan& plan, const std::vector<Launch>& launch
         before_[command].push_back(earlier);
     commands.push_back({command});
   }
+  for (const GraphPlan& loop : plan.loops) add_graph(loop, launches, captured);
 }
 
 Profile::~Profile() {
