@@ -117,8 +117,9 @@ class Graph {
           at.writes.insert(plan_.module.module().streams[id].cursor);
         if (!command.is_tensor(operand) || id == kAbsent) continue;
         const Access access = command.access(operand);
-        if (access != Access::Write) at.reads.insert(id);
-        if (access != Access::Read) at.writes.insert(id);
+        const TensorId root = plan_.views[id].root == kNone ? id : plan_.views[id].root;  // a view: its bytes are meant
+        if (access != Access::Write) at.reads.insert(root);
+        if (access != Access::Read) at.writes.insert(root);
       }
     at.host = command.op->has(kSinkEffect);
     at.outlives = at.host || std::any_of(at.writes.begin(), at.writes.end(),

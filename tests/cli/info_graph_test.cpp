@@ -65,6 +65,16 @@ TEST(InfoGraph, SaysWhatFollowsWhatAndWhy) {
   EXPECT_EQ(apart["longest_path"], 4);
 }
 
+TEST(InfoGraph, AViewIsItsSource) {
+  const Folder folder;
+  folder.write("v.tape",
+               ".input x f32[8, 8]\n.output y f32[]\n.tape main\n  NEG a, x\n  RESHAPE b, a, shape=[64]\n  SUM y, b\n"
+               ".end\n");
+  const Result result = run_tape(folder, "info v.tape --graph json");
+  ASSERT_EQ(result.code, 0) << result.err;
+  EXPECT_EQ(edges(json::parse(result.out)), std::vector<std::string>{"0 2 a"});
+}
+
 TEST(InfoGraph, DrawsLoopsAsBoxes) {
   const Folder folder;
   folder.write("g.tape", kTape);
