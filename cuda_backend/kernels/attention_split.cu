@@ -53,6 +53,10 @@ __device__ __forceinline__ void check_lengths(const AttentionArgs& args) {
   for (int64_t i = threadIdx.x; i < lengths; i += kThreads) bad = bad || test.bad(i);
   if (__syncthreads_or(bad ? 1 : 0) != 0) find_first<true>(args.fault, args.site, static_cast<uint64_t>(lengths), test);
 }
+/// Of numbers below 2^32: a division of 64 bits takes longer than a product of tiles.
+__device__ __forceinline__ uint32_t narrow(int64_t x) {
+  return static_cast<uint32_t>(x);
+}
 template <class C>
 struct Parts {
   C* y;      // by row and block
@@ -62,7 +66,7 @@ struct Parts {
 template <class C>
 __device__ __forceinline__ Parts<C> parts_of(const AttentionArgs& args) {
   Parts<C> parts;
-  parts.blocks = (args.keys + args.tile - 1) / args.tile;
+  parts.blocks = narrow(args.keys + args.tile - 1) / narrow(args.tile);
   parts.y = static_cast<C*>(args.parts);
   parts.stats = parts.y + args.batch * args.heads * args.queries * parts.blocks * args.width;
   return parts;
@@ -81,12 +85,13 @@ __global__ void __launch_bounds__(kThreads) attention_split(const __grid_constan
   const Parts<C> parts = parts_of<C>(args);
   const int tile = static_cast<int>(args.tile), depth = static_cast<int>(args.depth),
             width = static_cast<int>(args.width);
-  const int64_t shared_rows = args.heads / args.groups * args.queries;
-  const int64_t row_tiles = (shared_rows + kSplitRows - 1) / kSplitRows;
-  const int64_t block = blockIdx.x % parts.blocks, task = blockIdx.x / parts.blocks, group = task / row_tiles;
-  const int64_t first = task % row_tiles * kSplitRows;
+  const int64_t shared_rows = narrow(args.heads) / narrow(args.groups) * args.queries;
+  const uint32_t row_tiles = narrow(shared_rows + kSplitRows - 1) / kSplitRows,
+                 task = blockIdx.x / narrow(parts.blocks);
+  const int64_t block = blockIdx.x - task * narrow(parts.blocks), group = task / row_tiles;
+  const int64_t first = int64_t{task % row_tiles} * kSplitRows;
   const int rows = clamp_to(shared_rows - first, kSplitRows);
-  const int64_t n = counted_keys(args, group / args.groups), k0 = block * tile;
+  const int64_t n = counted_keys(args, narrow(group) / narrow(args.groups)), k0 = block * tile;
   if (k0 >= n) return;
   const int keys = clamp_to(n - k0, tile);
   const int t = static_cast<int>(threadIdx.x), warp = t / 32, lane = t % 32;
@@ -126,7 +131,7 @@ __global__ void __launch_bounds__(kThreads) attention_split(const __grid_constan
 
   if (warp >= rows) return;
   C* const own = weights + warp * kSplitKeys;
-  const int limit = clamp_to(seen_by(args, (first + warp) % args.queries, n) - k0, tile);
+  const int limit = clamp_to(seen_by(args, narrow(first + warp) % narrow(args.queries), n) - k0, tile);
   if (limit == 0) return;
   C top = kNothing;
   for (int key = lane; key < limit; key += 32) top = larger(top, own[key]);
@@ -167,10 +172,12 @@ __global__ void __launch_bounds__(kThreads) attention_join(const __grid_constant
   __shared__ C memory[kThreads];
   __shared__ C results[kThreads / 32];
   const Parts<C> parts = parts_of<C>(args);
-  const int64_t row = blockIdx.x, head = row / args.queries;
+  const int64_t row = blockIdx.x;
+  const uint32_t head = blockIdx.x / narrow(args.queries);
   const int t = static_cast<int>(threadIdx.x), width = static_cast<int>(args.width);
-  const int64_t seen = seen_by(args, row % args.queries, counted_keys(args, head / args.heads));
-  const int64_t live = (seen + args.tile - 1) / args.tile;
+  const int64_t seen =
+      seen_by(args, blockIdx.x - head * narrow(args.queries), counted_keys(args, head / narrow(args.heads)));
+  const int64_t live = narrow(seen + args.tile - 1) / narrow(args.tile);
   // Threads by column; where there are more, each has every `slots`-th block.
   const int slots = kThreads / width, slot = t / width, column = t % width;
   const bool busy = args.y != nullptr && slot < slots;
@@ -209,13 +216,19 @@ __global__ void __launch_bounds__(kThreads) attention_join(const __grid_constant
     __syncthreads();
     if (!busy) continue;
     const int64_t end = live - from < kThreads ? live : from + kThreads;
-    int64_t block = (from + slots - 1 - slot) / slots * slots + slot;
-    if (from == 0) {
+    int64_t block = static_cast<int64_t>(narrow(from + slots - 1 - slot) / narrow(slots) * narrow(slots)) + slot;
+    for (; block < end; block += int64_t{kAhead} * slots) {
 #pragma unroll
-      for (int i = 0; i < kAhead; ++i, block += slots)
-        if (block < end) total = fused(memory[block], ahead[i], total);
+      for (int i = 0; i < kAhead; ++i) {
+        const int64_t at = block + int64_t{i} * slots;
+        if (at >= kAhead * slots) ahead[i] = at < end ? y[at * width] : C{};
+      }
+#pragma unroll
+      for (int i = 0; i < kAhead; ++i) {
+        const int64_t at = block + int64_t{i} * slots;
+        if (at < end) total = fused(memory[at - from], ahead[i], total);
+      }
     }
-    for (; block < end; block += slots) total = fused(memory[block - from], y[block * width], total);
   }
   sum = everywhere(Sum<C>{}, sum);
   const bool blind = seen == 0;

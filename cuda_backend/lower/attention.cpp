@@ -106,8 +106,9 @@ int64_t split_keys(const AttentionArgs& args, DType dtype) {
   const auto size = static_cast<int64_t>(size_of(dtype));
   const auto fits = [&](int64_t columns) { return columns != 0 && columns <= 256 && columns * size % 16 == 0; };
   const auto aligned = [](const void* at) { return reinterpret_cast<Address>(at) % 16 == 0; };
-  if (args.queries > kSplitQueries || args.keys < 2 * kSplitKeys || !fits(args.depth) || !fits(args.width) ||
-      !aligned(args.k) || !aligned(args.v) || args.batch * args.heads * args.queries == 0)
+  if (args.queries > kSplitQueries || args.keys < 2 * kSplitKeys || args.keys >= int64_t{1} << 30 ||
+      !fits(args.depth) || !fits(args.width) || !aligned(args.k) || !aligned(args.v) ||
+      args.batch * args.heads * args.queries == 0)
     return 0;
   int64_t tile = kSplitKeys;
   while (tile * (args.depth + args.width) * size > kSplitBytes) tile /= 2;
