@@ -19,14 +19,17 @@ __device__ Acc rstd_of(const TeamType& team, int64_t n, Acc mean, Acc eps, const
   return Acc{1} / ::sqrt(squares / static_cast<Acc>(n) + eps);
 }
 
+/// Where a row begins among the elements that weights stand for.
+__device__ __forceinline__ int64_t first_weight(const RowArgs& args, int64_t row) {
+  return args.weights == 1 ? 0 : row % args.weights * args.size;
+}
 /// Weight or bias of element i of a row, `absent` where there is none.
 template <class T>
-__device__ __forceinline__ Accumulator<T> affine(const RowArgs& args, const void* values, int64_t row, int64_t i,
+__device__ __forceinline__ Accumulator<T> affine(const RowArgs& args, const void* values, int64_t first, int64_t i,
                                                  Accumulator<T> absent) {
   if (values == nullptr) return absent;
   // A division of 64 bits costs more than all else here.
-  const int64_t at = args.weights == 1 ? i : row % args.weights * args.size + i;
-  return load_wide<T>(values, args.run == 1 ? at : at / args.run, args.weight_wide != 0);
+  return load_wide<T>(values, args.run == 1 ? first + i : (first + i) / args.run, args.weight_wide != 0);
 }
 
 template <class T, Team kTeam>
@@ -43,9 +46,10 @@ __global__ void __launch_bounds__(256) norm(const __grid_constant__ RowArgs args
       if (args.rstd != nullptr) static_cast<Acc*>(args.rstd)[row] = rstd;
     }
     if (args.dst == nullptr) return;  // the statistics alone
+    const int64_t first = first_weight(args, row);
     for_elements(team, args.size, valid, [&](int64_t i) {
-      const Acc w = affine<T>(args, args.weight, row, i, Acc{1});
-      const Acc b = affine<T>(args, args.bias, row, i, static_cast<Acc>(-0.0));
+      const Acc w = affine<T>(args, args.weight, first, i, Acc{1});
+      const Acc b = affine<T>(args, args.bias, first, i, static_cast<Acc>(-0.0));
       store_wide<T>(args.dst, base + i, fused((at(i) - mean) * rstd, w, b), args.wide != 0, false);
     });
   });
@@ -65,9 +69,10 @@ __global__ void __launch_bounds__(256) norm_grad(const __grid_constant__ RowArgs
     }
     if (args.mean != nullptr) mean = static_cast<const Acc*>(args.mean)[row];
     if (args.rstd != nullptr) rstd = static_cast<const Acc*>(args.rstd)[row];
+    const int64_t first = first_weight(args, row);
     const auto h = [&](int64_t i) {
       const Acc g = load_wide<T>(args.g, base + i, args.wide != 0);
-      return args.weight == nullptr ? g : g * affine<T>(args, args.weight, row, i, Acc{1});
+      return args.weight == nullptr ? g : g * affine<T>(args, args.weight, first, i, Acc{1});
     };
     const Acc mean_h = args.centred != 0 ? mean_of<Acc>(team, args.size, h) : Acc{};
     const Acc slope = team.template reduce<Sum<Acc>>(args.size, [&](Acc acc, int64_t i) {
@@ -108,9 +113,10 @@ __global__ void __launch_bounds__(256) held_norm(const __grid_constant__ RowArgs
       if (args.rstd != nullptr) static_cast<Acc*>(args.rstd)[index] = rstd;
     }
     if (args.dst == nullptr) return;
+    const int64_t first = first_weight(args, index);
     row.each([&](int j, int64_t i) {
-      const Acc w = affine<T>(args, args.weight, index, i, Acc{1});
-      const Acc b = affine<T>(args, args.bias, index, i, static_cast<Acc>(-0.0));
+      const Acc w = affine<T>(args, args.weight, first, i, Acc{1});
+      const Acc b = affine<T>(args, args.bias, first, i, static_cast<Acc>(-0.0));
       x[j] = fused((x[j] - mean) * rstd, w, b);
     });
     if (is_half_type<T> && args.wide != 0)
@@ -132,8 +138,9 @@ __global__ void __launch_bounds__(256) held_norm_grad(const __grid_constant__ Ro
       row.load(static_cast<const float*>(args.g) + base, h);
     else
       row.load(static_cast<const T*>(args.g) + base, h);
+    const int64_t first = first_weight(args, index);
     if (args.weight != nullptr)
-      row.each([&](int j, int64_t i) { h[j] = h[j] * affine<T>(args, args.weight, index, i, Acc{1}); });
+      row.each([&](int j, int64_t i) { h[j] = h[j] * affine<T>(args, args.weight, first, i, Acc{1}); });
     Acc mean{}, rstd{};
     if (args.known == 0) held_statistics(args, row, x, mean, rstd);
     if (args.mean != nullptr) mean = static_cast<const Acc*>(args.mean)[index];
@@ -211,9 +218,10 @@ const void* channel_norm_kernel(DType source) {
 const void* channel_statistics_kernel(DType source) {
   return source == DType::F64 ? address_of(&channel_statistics<double>) : address_of(&channel_statistics<float>);
 }
-const void* held_norm_kernel(bool gradient, DType source, int64_t size) {
+const void* held_norm_kernel(bool gradient, DType source, int64_t rows, int64_t size) {
   return dispatch_float(source, [&](auto type) {
     using T = typename decltype(type)::type;
+    if (!gradient && spreads_rows(source, rows, size)) return address_of(&held_norm<T, 1, false>);
     return by_held<T>(size, [&](auto packs, auto warp) {
       constexpr int kPacks = decltype(packs)::value;
       constexpr bool kWarp = decltype(warp)::value;

@@ -24,6 +24,11 @@ struct RuleOf<Take::Minimum, T> {
   using type = Minimum<ComputeType<T>>;
 };
 
+/// a / b of numbers that are not negative; 64 bits are slow.
+__device__ __forceinline__ int64_t quotient(int64_t a, int64_t b) {
+  return ((a | b) >> 32) == 0 ? static_cast<int64_t>(static_cast<uint32_t>(a) / static_cast<uint32_t>(b)) : a / b;
+}
+
 /// Element `at` of the source, x, entering `acc`.
 template <Take kTake, class T, class Acc>
 __device__ __forceinline__ Acc take_value(const ReduceArgs& args, Acc acc, Acc x, int64_t at, Acc aux) {
@@ -37,9 +42,12 @@ __device__ __forceinline__ Acc take_value(const ReduceArgs& args, Acc acc, Acc x
   } else if constexpr (kTake == Take::Second) {  // in the order of src, which is not looked at
     return acc + load_wide<T>(args.second, at, args.wide != 0);
   } else if constexpr (kTake == Take::Weighted) {
-    const int64_t c = at / args.positions % args.channels;
-    const int64_t stat =
-        args.groups == 0 ? c : at / (args.positions * args.channels) * args.groups + c / (args.channels / args.groups);
+    const int64_t line = args.positions == 1 ? at : quotient(at, args.positions),
+                  sample = quotient(line, args.channels);
+    const int64_t c = line - sample * args.channels;
+    const int64_t stat = args.groups == 0   ? c
+                         : args.groups == 1 ? sample
+                                            : sample * args.groups + quotient(c, args.channels / args.groups);
     const Acc mean = args.mean == nullptr ? Acc{} : static_cast<const Acc*>(args.mean)[stat];
     const Acc g = load_wide<T>(args.second, at, args.wide != 0);
     return fused(g, (x - mean) * static_cast<const Acc*>(args.rstd)[stat], acc);

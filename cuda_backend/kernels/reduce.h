@@ -67,7 +67,8 @@ struct ArgArgs {  // ARGMAX, ARGMIN, and the gradients of REDUCE_MAX, REDUCE_MIN
   uint32_t accumulate;
 };
 inline constexpr unsigned kArgPointers = 4;
-[[nodiscard]] const void* arg_kernel(bool largest, DType source);
-[[nodiscard]] const void* extremum_grad_kernel(bool largest, DType source);
+/// `blocks`: a block of 1,024 threads an output, else a warp, 8 of them a block.
+[[nodiscard]] const void* arg_kernel(bool largest, DType source, bool blocks);
+[[nodiscard]] const void* extremum_grad_kernel(bool largest, DType source, bool blocks);
 
 }  // namespace tape::cuda

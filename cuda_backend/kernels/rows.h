@@ -35,8 +35,13 @@ inline constexpr unsigned kRowPointers = 8;
 // The same for rows of `size` adjacent elements that fit into registers; null where they do not (or, CAUSAL_SOFTMAX,
 // where no such kernel is). A warp has a row up to kHeldPacks packs of 16 bytes, a block a longer one.
 [[nodiscard]] const void* held_softmax_kernel(Opcode op, DType source, int64_t size);
-[[nodiscard]] const void* held_norm_kernel(bool gradient, DType source, int64_t size);
+[[nodiscard]] const void* held_norm_kernel(bool gradient, DType source, int64_t rows, int64_t size);
 inline constexpr int64_t kHeldPacks = 256;
+/// Whether a norm gives a row that a warp could hold to a block all the same, because rows are few.
+[[nodiscard]] inline bool spreads_rows(DType dtype, int64_t rows, int64_t size) {
+  const int64_t bytes = size * static_cast<int64_t>(size_of(dtype));
+  return rows <= 264 && bytes % 16 == 0 && bytes > 32 * 16 && bytes <= kHeldPacks * 16;
+}
 
 struct ChannelArgs {  // BATCH_NORM by elements, and its gradient where g is given
   const Fault* guard;

@@ -184,8 +184,11 @@ void arg(const Call& call, LaunchList& list, std::span<const int64_t> axes, bool
   args.accumulate = call.accumulate ? 1 : 0;
   const DType source = call.operand(1).dtype;
   LaunchList::Shape shape;
-  shape.x = static_cast<uint64_t>((r.outputs + 7) / 8);
-  list.add(gradient ? extremum_grad_kernel(largest, source) : arg_kernel(largest, source), shape, args, kArgPointers);
+  const bool blocks = r.count >= 1'024 && r.outputs <= 132 * 16;
+  shape.x = static_cast<uint64_t>(blocks ? r.outputs : (r.outputs + 7) / 8);
+  if (blocks) shape.block_x = 1'024;
+  list.add(gradient ? extremum_grad_kernel(largest, source, blocks) : arg_kernel(largest, source, blocks), shape, args,
+           kArgPointers);
 }
 
 void prod_grad(const Call& call, LaunchList& list) {

@@ -30,15 +30,15 @@ Teams teams_for(DType dtype, int64_t rows, int64_t size, int64_t inner) {
   return result;
 }
 
-/// Where rows of adjacent elements stay in registers: `held` is their kernel.
-void add_rows(const Call& call, LaunchList& list, const RowArgs& args, DType dtype, const void* held,
+/// Where rows of adjacent elements stay in registers: `held` is their kernel, `spread` a row is a whole block's.
+void add_rows(const Call& call, LaunchList& list, const RowArgs& args, DType dtype, const void* held, bool spread,
               const void* (*kernel)(const Call& call, DType dtype, Team team)) {
   if (held == nullptr) {
     const Teams teams = teams_for(dtype, args.outer, args.size, args.inner);
     list.add(kernel(call, dtype, teams.team), teams.shape, args, kRowPointers);
     return;
   }
-  const bool warp = args.size * static_cast<int64_t>(size_of(dtype)) <= kHeldPacks * 16;
+  const bool warp = !spread && args.size * static_cast<int64_t>(size_of(dtype)) <= kHeldPacks * 16;
   LaunchList::Shape shape;
   shape.x = static_cast<uint64_t>(warp ? (args.outer + kRowsOfBlock - 1) / kRowsOfBlock : args.outer);
   list.add(held, shape, args, kRowPointers);
@@ -64,7 +64,7 @@ void softmax(const Call& call, LaunchList& list) {
   args.wide = wide(call.operand(0), source.dtype) ? 1 : 0;
   args.accumulate = call.accumulate ? 1 : 0;
   add_rows(call, list, args, source.dtype,
-           args.inner == 1 ? held_softmax_kernel(call.opcode(), source.dtype, args.size) : nullptr,
+           args.inner == 1 ? held_softmax_kernel(call.opcode(), source.dtype, args.size) : nullptr, false,
            [](const Call& own, DType dtype, Team team) { return softmax_kernel(own.opcode(), dtype, team); });
 }
 
@@ -108,14 +108,15 @@ void norm(const Call& call, LaunchList& list, const Places& at, bool groups, boo
   args.centred = at.mean >= 0 ? 1 : 0;
   args.known = args.rstd != nullptr && (args.mean != nullptr || at.mean < 0) ? 1 : 0;
   args.accumulate = call.accumulate ? 1 : 0;
-  // Few rows are sooner done by a block each, without this, than by a warp whose lanes have many elements.
-  const bool few = args.outer <= kFewRows && args.size * static_cast<int64_t>(size_of(source.dtype)) <= kHeldPacks * 16;
-  const void* const held = few ? nullptr : held_norm_kernel(gradient, source.dtype, args.size);
+  // Few rows are sooner done by a block each than by a warp whose lanes have many elements.
+  const bool few =
+      gradient && args.outer <= kFewRows && args.size * static_cast<int64_t>(size_of(source.dtype)) <= kHeldPacks * 16;
+  const void* const held = few ? nullptr : held_norm_kernel(gradient, source.dtype, args.outer, args.size);
   if (gradient)
-    add_rows(call, list, args, source.dtype, held,
+    add_rows(call, list, args, source.dtype, held, false,
              [](const Call&, DType dtype, Team team) { return norm_kernel(true, dtype, team); });
   else
-    add_rows(call, list, args, source.dtype, held,
+    add_rows(call, list, args, source.dtype, held, spreads_rows(source.dtype, args.outer, args.size),
              [](const Call&, DType dtype, Team team) { return norm_kernel(false, dtype, team); });
 }
 
