@@ -120,7 +120,8 @@ struct Playable {
 
   uint64_t run(uint64_t of_run);
   void start(uint64_t times, uint64_t of_run);
-  uint64_t finish();
+  /// `alone`: of run(), whose fault does not say which run it was.
+  uint64_t finish(bool alone = false);
   void abandon() noexcept;
   [[nodiscard]] bool writes_watched() const;
   void check_saved(uint64_t of_run) const;

@@ -299,7 +299,7 @@ uint64_t Playable::run(uint64_t of_run) {
   if (machine == nullptr) throw Error(Code::Usage, "the machine of this tape is gone");
   machine->settle();
   start(1, of_run);
-  return finish();
+  return finish(true);
 }
 
 /// A gradient that changes what it reads where it is: its second run is refused, so each is played alone.
@@ -337,14 +337,14 @@ void Playable::start(uint64_t times, uint64_t of_run) {
   }
 }
 
-uint64_t Playable::finish() {
+uint64_t Playable::finish(bool alone) {
   if (machine == nullptr) throw Error(Code::Usage, "the machine of this tape is gone");
   if (started == 0) return machine->runs;
   const uint64_t times = std::exchange(started, 0);
   machine->playing = nullptr;
   if (const std::optional<FaultRecord> record = executable->fault()) {
     machine->runs -= times - std::min(record->step + 1, times);
-    raise(*record, machine->runs, times > 1);
+    raise(*record, machine->runs, !alone && machine->runs > 1);
   }
   if (writes_saved) loaded->saved_run[tape] = machine->runs;
   return machine->runs;
