@@ -6,8 +6,8 @@ namespace tape::cuda {
 namespace {
 
 __device__ __forceinline__ void begin() {
-  cudaTriggerProgrammaticLaunchCompletion();
   cudaGridDependencySynchronize();
+  cudaTriggerProgrammaticLaunchCompletion();
 }
 
 template <class T>

@@ -312,8 +312,8 @@ __global__ void load_rows(const __grid_constant__ LoadArgs args) {
 
 /// One thread, behind the rows: a cursor outside the stream is a fault, for which no row was read.
 __global__ void move_cursor(const __grid_constant__ CursorArgs args) {
-  cudaTriggerProgrammaticLaunchCompletion();
   cudaGridDependencySynchronize();
+  cudaTriggerProgrammaticLaunchCompletion();
   struct Test {
     const CursorArgs& args;
     __device__ bool bad(int64_t) const { return args.cursor[1] < 0 || args.cursor[1] >= args.stream_rows; }

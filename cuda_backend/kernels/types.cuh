@@ -231,8 +231,8 @@ const void* address_of(KernelOf<Args> kernel) {
 /// Waits for the commands before and lets the next kernel start its own prologue; then ends a kernel whose command
 /// comes after a fault. `guard` is null where nobody could notice.
 #define TAPE_KERNEL_BEGIN(args)              \
-  cudaTriggerProgrammaticLaunchCompletion(); \
   cudaGridDependencySynchronize();           \
+  cudaTriggerProgrammaticLaunchCompletion(); \
   if ((args).guard != nullptr && (args).guard->set != 0) return
 
 __device__ __forceinline__ uint64_t first_element() {

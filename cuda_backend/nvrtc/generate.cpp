@@ -115,8 +115,8 @@ class Kernel {
   }}
 }};
 extern "C" __global__ void __launch_bounds__(256) @(const __grid_constant__ compiled::Args<{operands}> args) {{
-  cudaTriggerProgrammaticLaunchCompletion();
   cudaGridDependencySynchronize();
+  cudaTriggerProgrammaticLaunchCompletion();
   find_first(args.fault, Site{{args.command, {kind}u, 0}}, {elements}ull, @Test{{args}});
 }}
 )",
