@@ -33,7 +33,10 @@ void Pipeline::begin() {
   Batch batch;
   batch.run = next_stop();
   batch.begun = Clock::now();
-  prepared_.start(batch.run - begun_);
+  if (runs_ == 1)
+    prepared_.run();  // whose fault does not say that it was run 1
+  else
+    prepared_.start(batch.run - begun_);
   begun_ = batch.run;
   std::vector<std::string> names;
   for (size_t i = 0; i < logged_.size(); ++i) {

@@ -1,10 +1,10 @@
 #include "cli/profile.h"
 
-#include "cli/source.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
+
+#include "cli/source.h"
 
 namespace tape::cli {
 namespace {
@@ -15,8 +15,7 @@ std::string command_text(const Plan& plan, uint64_t index) {
   std::string text(command.op->mnemonic);
   for (size_t i = 0; i < command.op->operands().size(); ++i)
     for (const uint32_t id : command.operand(i))
-      if (command.is_tensor(i) && id != kAbsent)
-{
+      if (command.is_tensor(i) && id != kAbsent) {
         const Tensor& tensor = plan.module.module().tensors[id];
         return fmt::format("{} {}{}", text, describe(tensor.name, tensor.dtype, tensor.shape),
                            command.operand(i).size() > 1 ? ", ..." : "");

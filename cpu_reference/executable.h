@@ -81,7 +81,7 @@ class CpuExecutable final : public Executable {
   std::vector<size_t> item_at_;              // by command, and one past the last: the item it is in or begins
   std::optional<FaultRecord> fault_;
   uint64_t passes_ = 0;  // since fault() was asked
-  bool timed_;  // Executable::profile answers
+  bool timed_;           // Executable::profile answers
   Profile profile_;
 };
 

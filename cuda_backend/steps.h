@@ -19,7 +19,7 @@ struct Loop {
   enum class Kind : uint8_t { Constant, Counted, While } kind = Kind::Constant;
   int64_t count = 0, max = 0, left = 0;
   uint32_t tensor = 0;
-  bool wide = false;  // i64
+  bool wide = false;             // i64
   uint32_t enter = 0, turn = 0;  // launches that decide, where a graph turns it
 };
 

@@ -4,7 +4,6 @@
 // among themselves.
 #pragma once
 
-#include <boost/container/small_vector.hpp>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -57,7 +56,7 @@ class Bytes {
   struct Piece {
     uint64_t end = 0;
     uint32_t writer = 0;
-    boost::container::small_vector<uint32_t, 4> readers;  // since the writer
+    std::vector<uint32_t> readers;  // since the writer
   };
   using Pieces = std::map<uint64_t, Piece>;  // by begin
   void cut(uint64_t at);

@@ -344,7 +344,7 @@ uint64_t Playable::finish(bool alone) {
   machine->playing = nullptr;
   if (const std::optional<FaultRecord> record = executable->fault()) {
     machine->runs -= times - std::min(record->step + 1, times);
-    raise(*record, machine->runs, !alone && machine->runs > 1);
+    raise(*record, machine->runs, !alone);
   }
   if (writes_saved) loaded->saved_run[tape] = machine->runs;
   return machine->runs;
