@@ -99,7 +99,7 @@ class BranchArena {
  private:
   struct Range {
     uint64_t bytes = 0;
-    boost::container::small_vector<uint32_t, 4> users;
+    std::vector<uint32_t> users;
   };
   struct Run {
     uint64_t begin = 0, bytes = 0;

@@ -1,7 +1,6 @@
 // Where blocks lie in an arena: offsets for bytes that are wanted from one command to another.
 #pragma once
 
-#include <boost/container/small_vector.hpp>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -17,7 +16,7 @@ struct Block {
   uint32_t first = 0, last = 0;  // commands, both inclusive
   uint64_t offset = 0;           // the answer
   /// Whoever follows all of these may have the bytes next: the last to write them and those who have read since.
-  boost::container::small_vector<uint32_t, 4> users;
+  std::vector<uint32_t> users;
 };
 
 /// Best fit in the order of first commands, larger blocks first; returns the arena's size.
