@@ -235,7 +235,10 @@ TEST(Executable, PoisonFillsLocalsBeforeTheirFirstWrite) {
   tape.add(Opcode::Reshape, {{y}, {x}});
   tape.add(Opcode::Reshape, {{z}, {y}});
   for (const bool poison : {false, true}) {
-    Ready ready(tape, {}, {.views = false, .poison = poison});
+    PlanOptions options;
+    options.views = false;
+    options.poison = poison;
+    Ready ready(tape, {}, options);
     const Placement& place = ready.plan->tensors[y];
     ASSERT_EQ(place.segment, Segment::Arena);
     for (int i = 0; i < 4; ++i) ready.at<int32_t>(x)[i] = 10 + i;
