@@ -214,7 +214,8 @@ TEST(Views, NobodyCanTell) {
     ASSERT_TRUE(std::isfinite(expected)) << seed << "\n" << text;
     ASSERT_EQ(result(module, together), expected) << seed << "\n" << text;
     ASSERT_EQ(result(module, poisoned), expected) << seed << "\n" << text;
-    for (const View& view : planned(text)->views) views += view.root != kNone ? 1 : 0;
+    const auto plan = planned(text);
+    for (const View& view : plan->views) views += view.root != kNone ? 1 : 0;
   }
   EXPECT_GT(views, 1000u);
 }
