@@ -5,8 +5,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstring>
+#include <set>
 
 #include "cuda_backend/handles.h"
 #include "cuda_backend/launch.h"
@@ -108,58 +110,119 @@ class Own {
   std::vector<cuda::CapturedCall> captured_;
 };
 
-/// The peer: cuBLASLt by its own rules, compute type plain f32, 32 MiB of workspace, first algorithm.
+/// cuBLASLt by its own rules, compute type plain f32, 32 MiB of workspace: the peer is its first algorithm without an
+/// epilogue. With `request` other algorithms can be chosen, of the command's own epilogue.
 class Peer {
  public:
-  Peer(const Case& c, std::array<void*, 5> operands, void* workspace) : operands_(operands), workspace_(workspace) {
-    void* library = nullptr;
-    for (const char* path : {"libcublasLt.so.13", "/usr/local/cuda/lib64/libcublasLt.so.13"})
-      if (library == nullptr) library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    if (library == nullptr) throw Error(Code::Unavailable, "no cuBLASLt");
-    const auto find = [&](const char* name) { return dlsym(library, name); };
+  Peer(const Case& c, std::array<void*, 5> operands, void* workspace, int request = 1, bool epilogue = false)
+      : operands_(operands), workspace_(workspace) {
     const bool bf16 = c.dtype() == DType::BF16;
-    const cudaDataType_t type = bf16 ? CUDA_R_16BF : CUDA_R_32F;
-    const auto create = reinterpret_cast<decltype(&cublasLtCreate)>(find("cublasLtCreate"));
-    const auto make_desc = reinterpret_cast<decltype(&cublasLtMatmulDescCreate)>(find("cublasLtMatmulDescCreate"));
-    const auto set_desc =
-        reinterpret_cast<decltype(&cublasLtMatmulDescSetAttribute)>(find("cublasLtMatmulDescSetAttribute"));
-    const auto make_layout =
-        reinterpret_cast<decltype(&cublasLtMatrixLayoutCreate)>(find("cublasLtMatrixLayoutCreate"));
-    const auto make_preference =
-        reinterpret_cast<decltype(&cublasLtMatmulPreferenceCreate)>(find("cublasLtMatmulPreferenceCreate"));
-    const auto set_preference =
-        reinterpret_cast<decltype(&cublasLtMatmulPreferenceSetAttribute)>(find("cublasLtMatmulPreferenceSetAttribute"));
-    const auto heuristic =
-        reinterpret_cast<decltype(&cublasLtMatmulAlgoGetHeuristic)>(find("cublasLtMatmulAlgoGetHeuristic"));
-    matmul_ = reinterpret_cast<decltype(matmul_)>(find("cublasLtMatmul"));
+    type_ = bf16 ? CUDA_R_16BF : CUDA_R_32F;
     static cublasLtHandle_t handle = nullptr;
-    if (handle == nullptr) require(create(&handle));
+    if (handle == nullptr) require(call<&cublasLtCreate>("cublasLtCreate", &handle));
     handle_ = handle;
-    require(make_desc(&desc_, std::strcmp(c.math, "tf32") == 0 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F,
-                      CUDA_R_32F));
-    const auto set = [&](cublasLtMatmulDescAttributes_t name, const auto& value) {
-      require(set_desc(desc_, name, &value, sizeof value));
-    };
+    compute_ = std::strcmp(c.math, "tf32") == 0 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
+    require(call<&cublasLtMatmulDescCreate>("cublasLtMatmulDescCreate", &desc_, compute_, CUDA_R_32F));
     set(CUBLASLT_MATMUL_DESC_TRANSA, c.trans_b ? CUBLAS_OP_T : CUBLAS_OP_N);
     set(CUBLASLT_MATMUL_DESC_TRANSB, c.trans_a ? CUBLAS_OP_T : CUBLAS_OP_N);
+    if (epilogue) {
+      uint32_t kind = std::strcmp(c.act, "relu") == 0        ? CUBLASLT_EPILOGUE_RELU
+                      : std::strcmp(c.act, "gelu_tanh") == 0 ? CUBLASLT_EPILOGUE_GELU
+                                                             : CUBLASLT_EPILOGUE_DEFAULT;
+      if (c.aux) kind |= CUBLASLT_EPILOGUE_GELU_AUX;
+      if (c.bias) kind |= CUBLASLT_EPILOGUE_BIAS;
+      set(CUBLASLT_MATMUL_DESC_EPILOGUE, kind);
+      if (c.bias) set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, static_cast<int32_t>(type_));
+      if (c.bias) set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, operands_[kBias]);
+      if (c.aux) set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, c.n);
+      if (c.aux) set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, operands_[kAux]);
+    }
     const auto layout = [&](cublasLtMatrixLayout_t& to, Shape2 shape) {
-      require(make_layout(&to, type, static_cast<uint64_t>(shape.cols), static_cast<uint64_t>(shape.rows), shape.cols));
+      require(call<&cublasLtMatrixLayoutCreate>("cublasLtMatrixLayoutCreate", &to, type_,
+                                                static_cast<uint64_t>(shape.cols), static_cast<uint64_t>(shape.rows),
+                                                shape.cols));
     };
     layout(a_, c.b());
     layout(b_, c.a());
     layout(d_, {c.m, c.n});
     cublasLtMatmulPreference_t preference = nullptr;
-    require(make_preference(&preference));
-    require(
-        set_preference(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &kPeerWorkspace, sizeof kPeerWorkspace));
+    require(call<&cublasLtMatmulPreferenceCreate>("cublasLtMatmulPreferenceCreate", &preference));
+    require(call<&cublasLtMatmulPreferenceSetAttribute>("cublasLtMatmulPreferenceSetAttribute", preference,
+                                                        CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &kPeerWorkspace,
+                                                        sizeof kPeerWorkspace));
     int found = 0;
-    require(heuristic(handle_, desc_, a_, b_, d_, d_, preference, 1, &result_, &found));
-    if (found == 0) throw Error(Code::Unavailable, "cuBLASLt has no algorithm");
+    results_.resize(static_cast<size_t>(request));
+    require(call<&cublasLtMatmulAlgoGetHeuristic>("cublasLtMatmulAlgoGetHeuristic", handle_, desc_, a_, b_, d_, d_,
+                                                  preference, request, results_.data(), &found));
+    results_.resize(static_cast<size_t>(found));
+    std::erase_if(results_, [](const auto& result) { return result.state != CUBLAS_STATUS_SUCCESS; });
+    if (results_.empty()) throw Error(Code::Unavailable, "cuBLASLt has no algorithm");
   }
   void enqueue(cudaStream_t stream) {
     const float one = 1, zero = 0;
-    require(matmul_(handle_, desc_, &one, operands_[kB], a_, operands_[kA], b_, &zero, operands_[kDst], d_,
-                    operands_[kDst], d_, &result_.algo, workspace_, kPeerWorkspace, stream));
+    require(call<&cublasLtMatmul>("cublasLtMatmul", handle_, desc_, &one, operands_[kB], a_, operands_[kA], b_, &zero,
+                                  operands_[kDst], d_, operands_[kDst], d_, &results_[chosen_].algo, workspace_,
+                                  kPeerWorkspace, stream));
+  }
+  void choose(size_t which) { chosen_ = which; }
+  [[nodiscard]] size_t algorithms() const { return results_.size(); }
+
+  /// Adds what the library takes of every combination of the tiles, stages, clusters and options that occur in what it
+  /// named itself, until there are `most` or 20 seconds are over.
+  void add_configurations(size_t most) {
+    std::set<int32_t> ids, options;
+    std::set<uint32_t> tiles, stages;
+    std::set<uint16_t> clusters;
+    for (const auto& result : results_) {
+      ids.insert(configuration<int32_t>(result.algo, CUBLASLT_ALGO_CONFIG_ID));
+      options.insert(configuration<int32_t>(result.algo, CUBLASLT_ALGO_CONFIG_CUSTOM_OPTION));
+      tiles.insert(configuration<uint32_t>(result.algo, CUBLASLT_ALGO_CONFIG_TILE_ID));
+      stages.insert(configuration<uint32_t>(result.algo, CUBLASLT_ALGO_CONFIG_STAGES_ID));
+      clusters.insert(configuration<uint16_t>(result.algo, CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID));
+    }
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    for (const int32_t id : ids) {
+      cublasLtMatmulAlgo_t algorithm;
+      if (call<&cublasLtMatmulAlgoInit>("cublasLtMatmulAlgoInit", handle_, compute_, CUDA_R_32F, type_, type_, type_,
+                                        type_, id, &algorithm) != CUBLAS_STATUS_SUCCESS)
+        continue;
+      const auto with = [&](auto name, auto value) {
+        static_cast<void>(call<&cublasLtMatmulAlgoConfigSetAttribute>("cublasLtMatmulAlgoConfigSetAttribute",
+                                                                      &algorithm, name, &value, sizeof value));
+      };
+      for (const uint32_t tile : tiles)
+        for (const uint32_t stage : stages)
+          for (const uint16_t cluster : clusters)
+            for (const int32_t option : options)
+              for (const uint32_t swizzle : {0u, 1u}) {
+                if (results_.size() >= most || std::chrono::steady_clock::now() > end) return;
+                with(CUBLASLT_ALGO_CONFIG_TILE_ID, tile);
+                with(CUBLASLT_ALGO_CONFIG_STAGES_ID, stage);
+                with(CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID, cluster);
+                with(CUBLASLT_ALGO_CONFIG_CUSTOM_OPTION, option);
+                with(CUBLASLT_ALGO_CONFIG_CTA_SWIZZLING, swizzle);
+                cublasLtMatmulHeuristicResult_t result{};
+                const cublasStatus_t status = call<&cublasLtMatmulAlgoCheck>("cublasLtMatmulAlgoCheck", handle_, desc_,
+                                                                             a_, b_, d_, d_, &algorithm, &result);
+                if (status != CUBLAS_STATUS_SUCCESS || result.state != CUBLAS_STATUS_SUCCESS ||
+                    result.workspaceSize > kPeerWorkspace)
+                  continue;
+                result.algo = algorithm;
+                results_.push_back(result);
+              }
+    }
+  }
+  [[nodiscard]] std::string describe(size_t which) const {
+    const auto& r = results_[which];
+    return fmt::format("#{} id {} tile {} stages {} cluster {} split {} scheme {} swizzle {} option {} ws {}", which,
+                       configuration<int32_t>(r.algo, CUBLASLT_ALGO_CONFIG_ID),
+                       configuration<uint32_t>(r.algo, CUBLASLT_ALGO_CONFIG_TILE_ID),
+                       configuration<uint32_t>(r.algo, CUBLASLT_ALGO_CONFIG_STAGES_ID),
+                       configuration<uint16_t>(r.algo, CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID),
+                       configuration<int32_t>(r.algo, CUBLASLT_ALGO_CONFIG_SPLITK_NUM),
+                       configuration<uint32_t>(r.algo, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME),
+                       configuration<uint32_t>(r.algo, CUBLASLT_ALGO_CONFIG_CTA_SWIZZLING),
+                       configuration<int32_t>(r.algo, CUBLASLT_ALGO_CONFIG_CUSTOM_OPTION), r.workspaceSize);
   }
 
  private:
@@ -167,13 +230,41 @@ class Peer {
     if (status != CUBLAS_STATUS_SUCCESS)
       throw Error(Code::Internal, fmt::format("cuBLASLt: {}", static_cast<int>(status)));
   }
+  /// A function of the library, which is opened on first need.
+  template <auto kFunction, class... Args>
+  static cublasStatus_t call(const char* name, Args... args) {
+    static void* const library = [] {
+      void* found = nullptr;
+      for (const char* path : {"libcublasLt.so.13", "/usr/local/cuda/lib64/libcublasLt.so.13"})
+        if (found == nullptr) found = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+      if (found == nullptr) throw Error(Code::Unavailable, "no cuBLASLt");
+      return found;
+    }();
+    static const auto function = reinterpret_cast<decltype(kFunction)>(dlsym(library, name));
+    if (function == nullptr) throw Error(Code::Unavailable, fmt::format("cuBLASLt has no {}", name));
+    return function(args...);
+  }
+  template <class T>
+  void set(cublasLtMatmulDescAttributes_t name, const T& value) {
+    require(call<&cublasLtMatmulDescSetAttribute>("cublasLtMatmulDescSetAttribute", desc_, name, &value, sizeof value));
+  }
+  template <class T>
+  static T configuration(const cublasLtMatmulAlgo_t& algorithm, cublasLtMatmulAlgoConfigAttributes_t name) {
+    T value = 0;
+    size_t written = 0;
+    static_cast<void>(call<&cublasLtMatmulAlgoConfigGetAttribute>("cublasLtMatmulAlgoConfigGetAttribute", &algorithm,
+                                                                  name, &value, sizeof value, &written));
+    return value;
+  }
   std::array<void*, 5> operands_;
   void* workspace_;
+  cudaDataType_t type_ = CUDA_R_32F;
+  cublasComputeType_t compute_ = CUBLAS_COMPUTE_32F;
   cublasLtHandle_t handle_ = nullptr;
   cublasLtMatmulDesc_t desc_ = nullptr;
   cublasLtMatrixLayout_t a_ = nullptr, b_ = nullptr, d_ = nullptr;
-  cublasLtMatmulHeuristicResult_t result_{};
-  decltype(&cublasLtMatmul) matmul_ = nullptr;
+  std::vector<cublasLtMatmulHeuristicResult_t> results_;
+  size_t chosen_ = 0;
 };
 
 /// `times` launches, timed by events; a graph but for calls that stay graphs, which cannot be captured again.
@@ -340,6 +431,92 @@ void epilogues() {
   }
 }
 
+/// Every algorithm that cuBLASLt has for a product with its epilogue, timed: a first look at all, then the fastest in
+/// turn with the plain product. What the heuristic says first is always among them.
+void survey(const Case& c) {
+  constexpr size_t kHeuristics = 256, kMost = 1500, kFinal = 8;
+  const cuda::Stream stream;
+  const auto size = static_cast<int64_t>(size_of(c.dtype()));
+  const int64_t counts[] = {c.m * c.n, c.m * c.k, c.k * c.n, c.n, c.m * c.n};
+  std::vector<std::unique_ptr<cuda::DeviceMemory>> memory;
+  std::array<void*, 5> operands{};
+  for (uint32_t i = 0; i < 5; ++i) {
+    memory.push_back(std::make_unique<cuda::DeviceMemory>(static_cast<uint64_t>(counts[i] * size)));
+    operands[i] = memory.back()->get();
+    if (i == kA || i == kB || i == kBias) fill(operands[i], counts[i], c.dtype(), 17 + i, stream);
+  }
+  const cuda::DeviceMemory workspace(kPeerWorkspace);
+  Peer plain(c, operands, workspace.get()), epilogue(c, operands, workspace.get(), kHeuristics, true);
+  const size_t named = epilogue.algorithms();
+  epilogue.add_configurations(kMost);
+  const int64_t checked = std::min<int64_t>(c.m, 512) * c.n;
+  plain.enqueue(stream.get());
+  std::vector<float> expected = download(operands[kDst], checked, c.dtype(), stream);
+  const std::vector<float> bias = download(operands[kBias], c.n, c.dtype(), stream);
+  for (size_t i = 0; i < expected.size(); ++i)
+    expected[i] = static_cast<float>(activation(
+        c.act, static_cast<double>(expected[i]) + (c.bias ? static_cast<double>(bias[i % bias.size()]) : 0)));
+  Chain plain_chain(stream, c.times, true, [&](cudaStream_t s) { plain.enqueue(s); });
+  const auto chain_of = [&](size_t which) {
+    epilogue.choose(which);
+    return std::make_unique<Chain>(stream, c.times, true, [&](cudaStream_t s) { epilogue.enqueue(s); });
+  };
+  std::vector<std::pair<double, size_t>> order;
+  size_t refused = 0;
+  for (size_t i = 0; i < epilogue.algorithms(); ++i) {
+    try {
+      epilogue.choose(i);
+      epilogue.enqueue(stream.get());  // a refusal must not come inside a capture
+      stream.wait();
+      const auto chain = chain_of(i);
+      for (int play = 0; play < 4; ++play) chain->play(play >= 1);
+      order.emplace_back(chain->timing().microseconds, i);
+    } catch (const Error&) {
+      ++refused;
+    }
+  }
+  const std::string shape = fmt::format("{}x{}x{} {} {}{}", c.m, c.k, c.n, c.math, c.act, c.aux ? " aux" : "");
+  fmt::print("{}: {} algorithms named, {} configurations more, {} refused\n", shape, named,
+             epilogue.algorithms() - named, refused);
+  std::sort(order.begin(), order.end());
+  std::vector<size_t> kept{0};
+  for (const auto& [time, which] : order)
+    if (kept.size() < kFinal && which != 0) kept.push_back(which);
+  if (const auto best = std::find_if(order.begin(), order.end(), [&](const auto& at) { return at.second < named; });
+      best != order.end() && std::find(kept.begin(), kept.end(), best->second) == kept.end())
+    kept.push_back(best->second);
+  for (const size_t which : kept) {
+    const auto chain = chain_of(which);
+    for (int i = 0; i < 24; ++i) {
+      chain->play(i >= 3);
+      plain_chain.play(i >= 3);
+    }
+    // The plain product has written last.
+    epilogue.enqueue(stream.get());
+    const std::vector<float> values = download(operands[kDst], checked, c.dtype(), stream);
+    double error = 0, norm = 0;
+    for (size_t i = 0; i < values.size(); ++i) {
+      error += std::pow(static_cast<double>(values[i]) - static_cast<double>(expected[i]), 2);
+      norm += std::pow(static_cast<double>(expected[i]), 2);
+    }
+    Line line;
+    line.name = fmt::format("{} {}", shape, epilogue.describe(which));
+    line.own = chain->timing();
+    line.amount = 2e-9 * static_cast<double>(c.m) * static_cast<double>(c.n) * static_cast<double>(c.k);
+    line.unit = "GFLOP";
+    line.peer = "plain";
+    line.peer_time = plain_chain.timing();
+    line.right = std::sqrt(error / norm) < 1e-2;
+    line.check = fmt::format("relative distance {:.1e}", std::sqrt(error / norm));
+    report(line);
+  }
+}
+
+void surveys() {
+  for (const bool aux : {false, true}) survey({16384, 3072, 768, "bf16", false, false, "gelu_tanh", true, aux, 4});
+  survey({16384, 3072, 768, "bf16", false, false, "none", true, false, 4});
+}
+
 void small() {
   struct Small {
     int64_t m, k, n;
@@ -387,6 +564,7 @@ void small() {
 
 const Topic kLarge("matmul", &large);
 const Topic kEpilogues("matmul-epilogues", &epilogues);
+const Topic kSurvey("matmul-algorithms", &surveys);
 const Topic kSmall("matmul-small", &small);
 
 }  // namespace
