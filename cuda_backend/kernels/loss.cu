@@ -1,6 +1,7 @@
 // CROSS_ENTROPY, NLL_LOSS and their gradients: labels are checked and counted by one block first, rows are a warp or a
 // block each, and the losses of rows are summed in the canonical order.
 #include "cuda_backend/kernels/check.cuh"
+#include "cuda_backend/kernels/exponential.cuh"
 #include "cuda_backend/kernels/rows.cuh"
 
 namespace tape::cuda {
@@ -135,25 +136,34 @@ __device__ __forceinline__ void sum_losses(const void* of_rows, int64_t rows, bo
   if (team.rank() == 0) store_wide<T>(dst, 0, total, wide, false);
 }
 
-/// Nothing is written where a label is refused, which every block sees for itself; the last block sums.
-template <bool kGradient, class T, Team kTeam>
-__global__ void __launch_bounds__(256) whole_cross_entropy(const __grid_constant__ CrossEntropyArgs args) {
-  TAPE_KERNEL_BEGIN(args);
-  const LabelTest<CrossEntropyArgs> test{args, args.wide_index != 0};
-  const int64_t counted = count_labels(test, args.rows, args.ignore);
-  int refused = 0;
-  for (int64_t i = threadIdx.x; i < args.rows; i += blockDim.x) refused |= test.bad(i) ? 1 : 0;
-  if (__syncthreads_or(refused) != 0) {
-    if (blockIdx.x == 0) find_first<true>(args.fault, args.site, static_cast<uint64_t>(args.rows), test);
-    return;
+/// What every block of a command in one launch finds out for itself.
+struct Labels {
+  int64_t counted;
+  bool refused;
+};
+__device__ __forceinline__ Labels look_at_labels(const LabelTest<CrossEntropyArgs>& test) {
+  const CrossEntropyArgs& args = test.args;
+  uint32_t counted = 0, refused = 0;
+  for (int64_t first = 0; first < args.rows; first += blockDim.x) {
+    const int64_t i = first + threadIdx.x;
+    const int64_t label = i < args.rows ? test.label(i) : args.ignore;
+    counted += static_cast<uint32_t>(__popc(__ballot_sync(~0u, label != args.ignore)));
+    refused |= __ballot_sync(~0u, label != args.ignore && (label < 0 || label >= args.classes));
   }
-  for_row<kTeam, T>(args.rows, args.classes, 1, [&](const auto& team, int64_t row, int64_t base, bool) {
-    if constexpr (kGradient)
-      row_gradient<T>(args, team, row, base, counted);
-    else
-      row_loss<T>(args, team, row, base);
-  });
-  if (kGradient || args.losses == nullptr) return;
+  static_assert(kWholeRows < (1 << 16));
+  __shared__ uint32_t of_warps[kRowsOfBlock];
+  if (threadIdx.x % 32 == 0) of_warps[threadIdx.x / 32] = counted + (refused != 0 ? 1u << 16 : 0u);
+  __syncthreads();
+  uint32_t all = 0;
+#pragma unroll
+  for (unsigned warp = 0; warp < kRowsOfBlock; ++warp) all += of_warps[warp];
+  return {static_cast<int64_t>(all & 0xFFFFu), all >> 16 != 0};
+}
+
+/// Behind the losses of rows: the block that comes last sums them.
+template <class T>
+__device__ __forceinline__ void sum_behind_rows(const CrossEntropyArgs& args, int64_t counted) {
+  if (args.losses == nullptr) return;
   __shared__ bool last;
   __threadfence();
   __syncthreads();
@@ -163,6 +173,86 @@ __global__ void __launch_bounds__(256) whole_cross_entropy(const __grid_constant
   __threadfence();
   if (threadIdx.x == 0) *args.arrived = 0;
   sum_losses<T>(args.losses, args.rows, args.reduction == kMean, counted, args.dst, args.wide != 0);
+}
+
+/// Nothing is written where a label is refused.
+template <bool kGradient, class T, Team kTeam>
+__global__ void __launch_bounds__(256) whole_cross_entropy(const __grid_constant__ CrossEntropyArgs args) {
+  TAPE_KERNEL_BEGIN(args);
+  const LabelTest<CrossEntropyArgs> test{args, args.wide_index != 0};
+  const Labels of = look_at_labels(test);
+  if (of.refused) {
+    if (blockIdx.x == 0) find_first<true>(args.fault, args.site, static_cast<uint64_t>(args.rows), test);
+    return;
+  }
+  for_row<kTeam, T>(args.rows, args.classes, 1, [&](const auto& team, int64_t row, int64_t base, bool) {
+    if constexpr (kGradient)
+      row_gradient<T>(args, team, row, base, of.counted);
+    else
+      row_loss<T>(args, team, row, base);
+  });
+  if constexpr (!kGradient) sum_behind_rows<T>(args, of.counted);
+}
+
+/// A value a lane, in the order of slots of V lanes; idle lanes have the identity. Every lane gets it.
+template <class Rule, int V>
+__device__ __forceinline__ typename Rule::Acc of_lanes(typename Rule::Acc value) {
+  const int lane = static_cast<int>(threadIdx.x % 32);
+#pragma unroll
+  for (int apart = 1; apart < V; apart *= 2) value = Rule::combine(value, from_lane(value, lane ^ apart));
+#pragma unroll
+  for (int apart = 16; apart >= V; apart /= 2) value = Rule::combine(value, from_lane(value, lane ^ apart));
+  return value;
+}
+
+/// The same of rows of at most 32 classes, a lane a class, one exponential each; all that is read is asked for at once.
+template <bool kGradient, class T>
+__global__ void __launch_bounds__(256) narrow_cross_entropy(const __grid_constant__ CrossEntropyArgs args) {
+  TAPE_KERNEL_BEGIN(args);
+  using Acc = Accumulator<T>;
+  constexpr int V = kPackOf<T>;
+  const int64_t row = int64_t{blockIdx.x} * kRowsOfBlock + threadIdx.x / 32, lane = threadIdx.x % 32;
+  const int64_t at = row * args.classes + lane;
+  const bool present = row < args.rows, own = present && lane < args.classes;
+  const Acc x = own ? load(static_cast<const T*>(args.logits)[at]) : Maximum<Acc>::identity();
+  const int64_t label = present ? load_index(args.labels, row, args.wide_index != 0) : args.ignore;
+  Acc scale{};
+  if (kGradient && present) scale = load_wide<T>(args.g, args.reduction == kNone ? row : 0, args.wide != 0);
+  const LabelTest<CrossEntropyArgs> test{args, args.wide_index != 0};
+  const Labels of = look_at_labels(test);
+  if (of.refused) {
+    if (blockIdx.x == 0) find_first<true>(args.fault, args.site, static_cast<uint64_t>(args.rows), test);
+    return;
+  }
+  if (present) {
+    const Acc max = of_lanes<Maximum<Acc>, V>(x);
+    Acc e[1] = {own ? x - max : Acc{}};
+    exp_of_negative(e);
+    const Acc sum = of_lanes<Sum<Acc>, V>(own ? e[0] : Sum<Acc>::identity());
+    const auto smoothing = static_cast<Acc>(args.smoothing);
+    const bool counts = usable(args, label);
+    if constexpr (kGradient) {
+      if (args.reduction == kMean) scale /= static_cast<Acc>(of.counted);
+      const Acc off = smoothing / static_cast<Acc>(args.classes), on = (Acc{1} - smoothing) + off;
+      const Acc value = counts ? (e[0] / sum - (lane == label ? on : off)) * scale : Acc{};
+      if (own) store(static_cast<T*>(args.dst)[at], value, args.accumulate != 0);
+    } else {
+      const Acc log_sum = functions::log_of(sum);
+      Acc loss{};
+      if (counts) {
+        loss = log_sum - (from_lane(x, static_cast<int>(label)) - max);
+        if (smoothing != 0) {
+          const Acc all = of_lanes<Sum<Acc>, V>(own ? log_sum - (x - max) : Sum<Acc>::identity());
+          loss = (Acc{1} - smoothing) * loss + smoothing / static_cast<Acc>(args.classes) * all;
+        }
+      }
+      if (lane == 0) {
+        if (args.lse != nullptr) static_cast<Acc*>(args.lse)[row] = device::is_finite(max) ? max + log_sum : max;
+        store_loss<T>(args, row, loss);
+      }
+    }
+  }
+  if constexpr (!kGradient) sum_behind_rows<T>(args, of.counted);
 }
 
 template <class T>
@@ -197,15 +287,16 @@ __global__ void __launch_bounds__(256) loss_sum(const __grid_constant__ LossSumA
   sum_losses<T>(args.losses, args.rows, args.mean != 0, args.mean != 0 ? *args.counted : 1, args.dst, args.wide != 0);
 }
 
-template <bool kWhole, bool kGradient, class T>
+template <bool kGradient, class T>
 const void* by_team(Team team) {
-  const bool warp = team == Team::Warp;
-  if constexpr (kWhole)
-    return warp ? address_of(&whole_cross_entropy<kGradient, T, Team::Warp>)
-                : address_of(&whole_cross_entropy<kGradient, T, Team::Block>);
-  else
-    return warp ? address_of(&cross_entropy<kGradient, T, Team::Warp>)
-                : address_of(&cross_entropy<kGradient, T, Team::Block>);
+  return team == Team::Warp ? address_of(&cross_entropy<kGradient, T, Team::Warp>)
+                            : address_of(&cross_entropy<kGradient, T, Team::Block>);
+}
+template <bool kGradient, class T>
+const void* whole_by_classes(int64_t classes, Team team) {
+  if (classes <= 32) return address_of(&narrow_cross_entropy<kGradient, T>);
+  return team == Team::Warp ? address_of(&whole_cross_entropy<kGradient, T, Team::Warp>)
+                            : address_of(&whole_cross_entropy<kGradient, T, Team::Block>);
 }
 
 }  // namespace
@@ -218,13 +309,14 @@ const void* cross_entropy_kernel(Opcode op, DType source, Team team) {
     using T = typename decltype(type)::type;
     if (op == Opcode::NllLoss) return address_of(&nll<T>);
     if (op == Opcode::NllLossGrad) return address_of(&nll_grad<T>);
-    return op == Opcode::CrossEntropyGrad ? by_team<false, true, T>(team) : by_team<false, false, T>(team);
+    return op == Opcode::CrossEntropyGrad ? by_team<true, T>(team) : by_team<false, T>(team);
   });
 }
-const void* whole_cross_entropy_kernel(Opcode op, DType source, Team team) {
+const void* whole_cross_entropy_kernel(Opcode op, DType source, int64_t classes, Team team) {
   return dispatch_float(source, [&](auto type) {
     using T = typename decltype(type)::type;
-    return op == Opcode::CrossEntropyGrad ? by_team<true, true, T>(team) : by_team<true, false, T>(team);
+    return op == Opcode::CrossEntropyGrad ? whole_by_classes<true, T>(classes, team)
+                                          : whole_by_classes<false, T>(classes, team);
   });
 }
 const void* loss_sum_kernel(DType source) {

@@ -108,7 +108,7 @@ inline constexpr unsigned kCrossEntropyPointers = 10;
 /// Op: CrossEntropy, CrossEntropyGrad, NllLoss (losses only) or NllLossGrad.
 [[nodiscard]] const void* cross_entropy_kernel(Opcode op, DType source, Team team);
 /// CrossEntropy or CrossEntropyGrad with the check of the labels and the sum: every block looks at all labels.
-[[nodiscard]] const void* whole_cross_entropy_kernel(Opcode op, DType source, Team team);
+[[nodiscard]] const void* whole_cross_entropy_kernel(Opcode op, DType source, int64_t classes, Team team);
 inline constexpr int64_t kWholeRows = 2'048;
 
 struct LossSumArgs {  // losses of rows to the result

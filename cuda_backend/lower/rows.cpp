@@ -347,7 +347,8 @@ void cross_entropy(const Call& call, LaunchList& list) {
   if (!nll && args.rows > 0 && args.rows <= kWholeRows && args.classes != 0) {
     args.fault = list.fault();
     if (sums) args.arrived = list.zeros<uint32_t>(1);
-    list.add(whole_cross_entropy_kernel(op, source, teams.team), teams.shape, args, kCrossEntropyPointers);
+    list.add(whole_cross_entropy_kernel(op, source, args.classes, teams.team), teams.shape, args,
+             kCrossEntropyPointers);
     return;
   }
 
