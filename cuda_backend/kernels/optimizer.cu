@@ -89,34 +89,129 @@ __device__ __forceinline__ void for_chunk(const Listed& of, uint32_t t, const Bo
   for (uint64_t i = begin + threadIdx.x; i < end; i += blockDim.x) body(i);
 }
 
+/// V adjacent elements of a tensor and what is kept beside them.
+template <class P>
+class Lot {
+ public:
+  using C = ComputeType<P>;
+  static constexpr int V = sizeof(P) == 8 ? 2 : 4;
+
+  __device__ Lot(const OptimizerArgs& args, const OptimizerArgs::Tensor& of) : args_(args), of_(of) {
+    packed_ = aligned_for(param(), V) && aligned_for(static_cast<const C*>(of.master), V);
+    packed_ = packed_ && (args.wide_grad != 0 ? aligned_for(static_cast<const float*>(of.grad), V)
+                                              : aligned_for(static_cast<const P*>(of.grad), V));
+#pragma unroll
+    for (int k = 0; k < 3; ++k) packed_ = packed_ && aligned_for(state(k), V);
+  }
+
+  __device__ __forceinline__ void fetch(uint64_t begin, uint64_t end) {
+    begin_ = begin;
+    count_ = end - begin < V ? static_cast<int>(end - begin) : V;
+    fetch_into(value_, of_.master != nullptr ? static_cast<const C*>(of_.master) : nullptr, param());
+    fetch_into(grad_, args_.wide_grad != 0 ? static_cast<const float*>(of_.grad) : nullptr,
+               static_cast<const P*>(of_.grad));
+#pragma unroll
+    for (int k = 0; k < 3; ++k) {
+      if (state(k) != nullptr) {
+        fetch_from(state_[k], state(k));
+      } else {
+#pragma unroll
+        for (int v = 0; v < V; ++v) state_[k][v] = C{};
+      }
+    }
+  }
+  template <class Update>
+  __device__ __forceinline__ void play(const Update& update) {
+#pragma unroll
+    for (int v = 0; v < V; ++v) {
+      C own[3] = {state_[0][v], state_[1][v], state_[2][v]};
+      value_[v] = update(value_[v], grad_[v], own);
+#pragma unroll
+      for (int k = 0; k < 3; ++k) state_[k][v] = own[k];
+    }
+  }
+  __device__ __forceinline__ void save() const {
+#pragma unroll
+    for (int k = 0; k < 3; ++k)
+      if (state(k) != nullptr) save_to(state(k), state_[k]);
+    if (of_.master != nullptr) save_to(static_cast<C*>(of_.master), value_);
+    save_to(param(), value_);
+    if (of_.low == nullptr) return;
+#pragma unroll
+    for (int v = 0; v < V; ++v)
+      if (v < count_) store_low(of_.low, args_.low_dtype, begin_ + v, static_cast<P>(value_[v]));
+  }
+
+ private:
+  [[nodiscard]] __device__ P* param() const {
+    return static_cast<P*>(of_.param);
+  }
+  [[nodiscard]] __device__ C* state(int k) const {
+    return static_cast<C*>(of_.state[k]);
+  }
+
+  template <class U>
+  __device__ __forceinline__ void fetch_from(C (&to)[V], const U* from) {
+    if (packed_ && count_ == V) {
+      const Pack<U, V> pack = load_pack<U, V>(from + begin_);
+#pragma unroll
+      for (int v = 0; v < V; ++v) to[v] = static_cast<C>(pack.item[v]);
+    } else {
+#pragma unroll
+      for (int v = 0; v < V; ++v)
+        if (v < count_) to[v] = static_cast<C>(from[begin_ + v]);
+    }
+  }
+  template <class Wide>
+  __device__ __forceinline__ void fetch_into(C (&to)[V], const Wide* wide, const P* own) {
+    if constexpr (is_half_type<P>)
+      if (wide != nullptr) return fetch_from(to, wide);
+    if constexpr (!is_half_type<P> && std::is_same_v<Wide, C>)
+      if (wide != nullptr) own = wide;
+    fetch_from(to, own);
+  }
+  template <class U>
+  __device__ __forceinline__ void save_to(U* to, const C (&from)[V]) const {
+    if (packed_ && count_ == V) {
+      Pack<U, V> pack;
+#pragma unroll
+      for (int v = 0; v < V; ++v) pack.item[v] = static_cast<U>(from[v]);
+      store_pack<U, V>(to + begin_, pack);
+    } else {
+#pragma unroll
+      for (int v = 0; v < V; ++v)
+        if (v < count_) to[begin_ + v] = static_cast<U>(from[v]);
+    }
+  }
+
+  const OptimizerArgs& args_;
+  const OptimizerArgs::Tensor& of_;
+  bool packed_;
+  uint64_t begin_ = 0;
+  int count_ = 0;
+  C value_[V] = {}, grad_[V] = {}, state_[3][V] = {};
+};
+
+/// The first lot is asked for before the numbers of the step are worked out, which takes as long.
 template <Opcode kOp, class P>
 __global__ void __launch_bounds__(256) optimizer(const __grid_constant__ OptimizerArgs args) {
   TAPE_KERNEL_BEGIN(args);
-  using C = ComputeType<P>;
+  constexpr int V = Lot<P>::V;
   const uint32_t t = tensor_of_block(args.of);
-  const OptimizerArgs::Tensor& tensor = args.tensor[t];
-  with_rule<kOp, C>(args, [&](const auto& update) {
-    P* const param = static_cast<P*>(tensor.param);
-    C* const master = static_cast<C*>(tensor.master);
-    void* const low = tensor.low;
-    const void* const grads = tensor.grad;
-    C* const state[3] = {static_cast<C*>(tensor.state[0]), static_cast<C*>(tensor.state[1]),
-                         static_cast<C*>(tensor.state[2])};
-    for_chunk(args.of, t, [&](uint64_t i) {
-      C own[3] = {};
-#pragma unroll
-      for (int k = 0; k < 3; ++k)
-        if (state[k] != nullptr) own[k] = state[k][i];
-      const C grad = load_wide<P>(grads, static_cast<int64_t>(i), args.wide_grad != 0);
-      const C value = update(master != nullptr ? master[i] : static_cast<C>(param[i]), grad, own);
-#pragma unroll
-      for (int k = 0; k < 3; ++k)
-        if (state[k] != nullptr) state[k][i] = own[k];
-      if (master != nullptr) master[i] = value;
-      const P rounded = static_cast<P>(value);
-      param[i] = rounded;
-      if (low != nullptr) store_low(low, args.low_dtype, i, rounded);
-    });
+  const uint64_t begin = uint64_t{blockIdx.x - args.of.first_block[t]} * args.of.chunk;
+  const uint64_t end = begin + args.of.chunk < args.of.elements[t] ? begin + args.of.chunk : args.of.elements[t];
+  uint64_t i = begin + threadIdx.x * V;
+  if (i >= end) return;
+  Lot<P> lot(args, args.tensor[t]);
+  lot.fetch(i, end);
+  with_rule<kOp, ComputeType<P>>(args, [&](const auto& update) {
+    while (true) {
+      lot.play(update);
+      lot.save();
+      i += blockDim.x * V;
+      if (i >= end) return;
+      lot.fetch(i, end);
+    }
   });
 }
 

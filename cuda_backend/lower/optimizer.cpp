@@ -59,11 +59,11 @@ void list_launches(const void* kernel, Args args, unsigned pointers, std::span<c
   flush();
 }
 
-/// Elements of a block: several rounds of it where there are many.
-uint32_t chunk_for(std::span<const View> views) {
+/// Elements of a block, whose round has `round` of them: several rounds where there are many.
+uint32_t chunk_for(std::span<const View> views, uint32_t round) {
   uint64_t elements = 0;
   for (const View& view : views) elements += static_cast<uint64_t>(view.elements);
-  return static_cast<uint32_t>(std::clamp<uint64_t>(elements / (256 * 132 * 8), 1, 32) * 256);
+  return static_cast<uint32_t>(std::clamp<uint64_t>(elements / (round * 132 * 8), 1, 8'192 / round)) * round;
 }
 
 void update(const Call& call, LaunchList& list) {
@@ -94,8 +94,8 @@ void update(const Call& call, LaunchList& list) {
     args.low_dtype = static_cast<uint32_t>(kind.low);
     args.wide_grad = kind.wide_grad ? 1 : 0;
     args.nesterov = call.opcode() == Opcode::Sgd && call.command.attr_bool("nesterov") ? 1 : 0;
-    list_launches(optimizer_kernel(call.opcode(), kind.param), args, kOptimizerPointers, members, chunk_for(params),
-                  params, list, [&](OptimizerArgs& to, uint32_t slot, size_t i) {
+    list_launches(optimizer_kernel(call.opcode(), kind.param), args, kOptimizerPointers, members,
+                  chunk_for(params, 1'024), params, list, [&](OptimizerArgs& to, uint32_t slot, size_t i) {
                     OptimizerArgs::Tensor& tensor = to.tensor[slot];
                     tensor.param = params[i].pointer();
                     tensor.grad = grads[i].pointer();
@@ -119,7 +119,7 @@ void clip(std::span<const View> views, const void* (*kernel)(DType), double limi
     args.scale = scale;
     args.limit = scale == nullptr ? round_to_compute(limit, dtype) : limit;
     args.wide = wide ? 1 : 0;
-    list_launches(kernel(dtype), args, kClipPointers, members, chunk_for(views), views, list,
+    list_launches(kernel(dtype), args, kClipPointers, members, chunk_for(views, 256), views, list,
                   [&](ClipArgs& to, uint32_t slot, size_t i) { to.x[slot] = views[i].pointer(); });
   }
 }

@@ -7,12 +7,19 @@
 
 namespace tape::device {
 
-/// x^n, n >= 0, by squaring.
-TAPE_HD double integer_power(double x, I64 n) {
-  double result = 1.0;
+/// a^n and b^n, n >= 0, by squaring.
+struct Powers {
+  double of_a = 1.0, of_b = 1.0;
+};
+TAPE_HD Powers integer_powers(double a, double b, I64 n) {
+  Powers result;
   for (; n > 0; n >>= 1) {
-    if ((n & 1) != 0) result *= x;
-    x *= x;
+    if ((n & 1) != 0) {
+      result.of_a *= a;
+      result.of_b *= b;
+    }
+    a *= a;
+    b *= b;
   }
   return result;
 }
@@ -66,8 +73,9 @@ struct AdamRule {
 template <class C>
 TAPE_HD AdamRule<C> adam_rule(C lr, I64 t, C beta1, C beta2, C eps, C weight_decay, bool decoupled) {
   const I64 step = t < 1 ? 1 : t;
-  const double rate = static_cast<double>(lr) / (1.0 - integer_power(static_cast<double>(beta1), step));
-  const double root = sqrt_of(1.0 - integer_power(static_cast<double>(beta2), step));
+  const Powers powers = integer_powers(static_cast<double>(beta1), static_cast<double>(beta2), step);
+  const double rate = static_cast<double>(lr) / (1.0 - powers.of_a);
+  const double root = sqrt_of(1.0 - powers.of_b);
   const double shrink = decoupled ? 1.0 - static_cast<double>(lr) * static_cast<double>(weight_decay) : 1.0;
   return {beta1,
           beta2,
