@@ -151,8 +151,8 @@ void CudaExecutable::count_passes(const std::vector<Call>& calls) {
   if (first->opcode() == Opcode::Load && !in_loop) {
     const auto load = std::find_if(loads_.begin(), loads_.end(),
                                    [&](const Load& each) { return steps_[each.step].command == first->index; });
-    tick_ = steps_[load->step].last - 1;  // its check
-    reinterpret_cast<CursorArgs*>(list_.packed.data() + list_.launches[tick_].arguments / 8)->ticks = 1;
+    tick_ = steps_[load->step].last - 1;  // that moves the cursor
+    reinterpret_cast<LoadArgs*>(list_.packed.data() + list_.launches[tick_].arguments / 8)->ticks = 1;
     return;
   }
   tick_ = static_cast<uint32_t>(list_.launches.size());
@@ -205,12 +205,11 @@ void CudaExecutable::add_load(const Call& call, Step& step) {
 void CudaExecutable::make_feed(const Step& step) {
   std::unique_ptr<Feed>& feed = loads_[step.load].feed;
   for (uint32_t i = step.first; i < step.last; ++i) {
-    const Launch& launch = list_.launches[i];
-    if (launch.kernel != load_kernel()) continue;
-    const auto& args = *reinterpret_cast<const LoadArgs*>(list_.packed.data() + launch.arguments / 8);
+    const auto& args = *reinterpret_cast<const LoadArgs*>(list_.packed.data() + list_.launches[i].arguments / 8);
     if (!feed) feed = std::make_unique<Feed>(args);
-    feed->add_column(i, static_cast<uint32_t>(offset_of(reinterpret_cast<Address>(args.column))),
-                     static_cast<uint64_t>(args.row_bytes));
+    for (uint32_t at = 0; at < args.columns; ++at)
+      feed->add_column(i, at, static_cast<uint32_t>(offset_of(reinterpret_cast<Address>(args.column[at]))),
+                       static_cast<uint64_t>(args.row_bytes[at]));
   }
 }
 
@@ -451,10 +450,10 @@ void CudaExecutable::bind_streams(uint64_t first, uint64_t last, const tape_cuda
     for (uint32_t i = step.first; i < step.last; ++i) {
       const Launch& launch = list_.launches[i];
       resolve_launch(launch, streams);
-      if (launch.kernel != load_kernel()) continue;
       reinterpret_cast<LoadArgs*>(resolved_.data() + launch.arguments / 8)->gathered = 0;
       const auto& args = *reinterpret_cast<const LoadArgs*>(list_.packed.data() + launch.arguments / 8);
-      load.hosted = load.hosted || stream.on_host[offset_of(reinterpret_cast<Address>(args.column))] != 0;
+      for (uint32_t at = 0; at < args.columns; ++at)
+        load.hosted = load.hosted || stream.on_host[offset_of(reinterpret_cast<Address>(args.column[at]))] != 0;
     }
     moved = moved || load.hosted != was_hosted;
     if (load.version != stream.version)
@@ -489,8 +488,8 @@ bool CudaExecutable::feed(const Step& step) {
   for (const Feed::Column& column : load.feed->columns()) {
     if (stream.on_host[column.column] == 0) continue;
     auto& args = *reinterpret_cast<LoadArgs*>(resolved_.data() + list_.launches[column.launch].arguments / 8);
-    args.column = slot + column.offset;
-    args.gathered = 1;
+    args.column[column.at] = slot + column.offset;
+    args.gathered |= 1u << column.at;
   }
   load.next = *(cursor = load.feed->next(*cursor, rows));
   return true;

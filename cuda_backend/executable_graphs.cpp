@@ -134,8 +134,8 @@ bool CudaExecutable::play(const GraphProgram& program, const GraphItem& item) {
     for (const uint32_t at : plan.loads) {
       if (!feed(steps_[at])) return false;
       if (!loads_[steps_[at].load].fed) continue;
-      for (const Feed::Column& column : loads_[steps_[at].load].feed->columns())
-        graph.patch(column.launch, {&list_.launches, &resolved_, &captured_});
+      for (uint32_t i = steps_[at].first; i < steps_[at].last; ++i)
+        graph.patch(i, {&list_.launches, &resolved_, &captured_});
     }
     return true;
   };

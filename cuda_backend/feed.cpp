@@ -21,8 +21,8 @@ Feed::~Feed() {
   static_cast<void>(cudaStreamSynchronize(copies_.get()));
 }
 
-void Feed::add_column(uint32_t launch, uint32_t column, uint64_t row_bytes) {
-  columns_.push_back({launch, column, row_bytes, slot_bytes_});
+void Feed::add_column(uint32_t launch, uint32_t at, uint32_t column, uint64_t row_bytes) {
+  columns_.push_back({launch, at, column, row_bytes, slot_bytes_});
   slot_bytes_ += (row_bytes * static_cast<uint64_t>(rows_) + 255) / 256 * 256;
 }
 

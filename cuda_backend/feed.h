@@ -23,18 +23,19 @@ class Feed {
  public:
   struct Column {
     uint32_t launch = 0;  // of the kernel that reads it
+    uint32_t at = 0;      // among the columns of the launch
     uint32_t column = 0;  // of the stream
     uint64_t row_bytes = 0;
     uint64_t offset = 0;  // in a slot
   };
 
-  /// `args`: of any column, for what they share.
+  /// `args`: of any launch, for what they share.
   explicit Feed(const LoadArgs& args) : rows_(args.rows), seed_(args.seed), pad_(args.pad), shuffle_(args.shuffle) {}
   ~Feed();
   Feed(const Feed&) = delete;
   Feed& operator=(const Feed&) = delete;
 
-  void add_column(uint32_t launch, uint32_t column, uint64_t row_bytes);
+  void add_column(uint32_t launch, uint32_t at, uint32_t column, uint64_t row_bytes);
   [[nodiscard]] const std::vector<Column>& columns() const { return columns_; }
 
   /// The cursor behind a batch.

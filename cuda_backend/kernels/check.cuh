@@ -39,10 +39,8 @@ __device__ void find_first(Fault* fault, const Site& site, uint64_t n, const Tes
   fault->set = 1;
 }
 
-/// What a scalar says that every thread has read itself, in a kernel that then ends: one thread leaves the fault,
-/// unless an earlier command has; null: none is wanted.
-__device__ __forceinline__ void report(Fault* fault, const Site& site, int64_t position, int64_t value, int64_t limit) {
-  if (fault == nullptr || blockIdx.x + blockIdx.y + threadIdx.x != 0 || fault->set != 0) return;
+/// By one thread: the fault, where there is none before it.
+__device__ __forceinline__ void leave(Fault* fault, const Site& site, int64_t position, int64_t value, int64_t limit) {
   fault->command = site.command;
   fault->kind = site.kind;
   fault->operand = site.operand;
@@ -51,6 +49,13 @@ __device__ __forceinline__ void report(Fault* fault, const Site& site, int64_t p
   fault->limit = limit;
   __threadfence();
   fault->set = 1;
+}
+
+/// What a scalar says that every thread has read itself, in a kernel that then ends: one thread leaves the fault,
+/// unless an earlier command has; null: none is wanted.
+__device__ __forceinline__ void report(Fault* fault, const Site& site, int64_t position, int64_t value, int64_t limit) {
+  if (fault == nullptr || blockIdx.x + blockIdx.y + threadIdx.x != 0 || fault->set != 0) return;
+  leave(fault, site, position, value, limit);
 }
 
 }  // namespace tape::cuda

@@ -280,56 +280,78 @@ __global__ void narrow(const __grid_constant__ IndexArgs args) {
   for (uint64_t e = first_element(); e < elements; e += element_step()) static_cast<T*>(args.dst)[e] = T(args.sum[e]);
 }
 
-/// A block a row of the batch.
-__global__ void load_rows(const __grid_constant__ LoadArgs args) {
-  TAPE_KERNEL_BEGIN(args);
-  const int64_t i = blockIdx.x;
-  auto* const to = static_cast<uint8_t*>(args.dst) + i * args.row_bytes;
-  const int64_t from = args.cursor[1];
-  if (from < 0 || from >= args.stream_rows) return;  // a fault
-  const int64_t real = args.pad != 0 && args.stream_rows - from < args.rows ? args.stream_rows - from : args.rows;
-  if (i >= real) {
-    for (int64_t b = threadIdx.x; b < args.row_bytes; b += blockDim.x) to[b] = 0;
-    return;
-  }
-  __shared__ int64_t row;
-  if (threadIdx.x == 0 && args.gathered != 0) {
-    row = i;
-  } else if (threadIdx.x == 0) {
-    const int64_t epoch = args.cursor[0] + (from + i) / args.stream_rows;
-    row = (from + i) % args.stream_rows;
-    if (args.shuffle != 0) row = device::shuffled(device::shuffle_key(args.seed, epoch, args.stream_rows), row);
-  }
-  __syncthreads();
-  const auto* const column = static_cast<const uint8_t*>(args.column) + row * args.row_bytes;
-  if (args.row_bytes % 16 == 0) {
-    for (int64_t b = threadIdx.x; b < args.row_bytes / 16; b += blockDim.x)
-      reinterpret_cast<uint4*>(to)[b] = reinterpret_cast<const uint4*>(column)[b];
-    return;
-  }
-  for (int64_t b = threadIdx.x; b < args.row_bytes; b += blockDim.x) to[b] = column[b];
+/// Rows of the batch at a row of the stream; none where that is outside.
+__device__ __forceinline__ int64_t real_rows(const LoadArgs& args, int64_t from) {
+  if (from < 0 || from >= args.stream_rows) return 0;
+  return args.pad != 0 && args.stream_rows - from < args.rows ? args.stream_rows - from : args.rows;
 }
 
-/// One thread, behind the rows: a cursor outside the stream is a fault, for which no row was read.
-__global__ void move_cursor(const __grid_constant__ CursorArgs args) {
+/// By the thread that knows that nobody will read the cursor of this batch any more. Outside the stream it is a fault,
+/// for which no row was read.
+__device__ __forceinline__ void move_cursor(const LoadArgs& args, int64_t from, int64_t real) {
+  if (args.fault->set != 0) return;
+  if (args.ticks != 0) ++args.fault->reserved;  // wraps
+  if (real == 0) return leave(args.fault, args.site, 0, from, args.stream_rows);
+  if (args.valid != nullptr) *args.valid = real;
+  const int64_t to = from + real;
+  if (to < args.stream_rows) {
+    args.cursor[1] = to;
+  } else {
+    args.cursor[0] += to / args.stream_rows;
+    args.cursor[1] = to % args.stream_rows;
+  }
+}
+
+/// The row of the stream that is row i of the batch.
+__device__ __forceinline__ int64_t row_of(const LoadArgs& args, int64_t epoch, int64_t from, int64_t i) {
+  int64_t row = from + i;
+  if (row >= args.stream_rows) {
+    epoch += row / args.stream_rows;
+    row %= args.stream_rows;
+  }
+  return args.shuffle == 0 ? row : device::shuffled(device::shuffle_key(args.seed, epoch, args.stream_rows), row);
+}
+
+__global__ void load_rows(const __grid_constant__ LoadArgs args) {
   cudaGridDependencySynchronize();
   cudaTriggerProgrammaticLaunchCompletion();
-  struct Test {
-    const CursorArgs& args;
-    __device__ bool bad(int64_t) const { return args.cursor[1] < 0 || args.cursor[1] >= args.stream_rows; }
-    __device__ void describe(int64_t, Fault& fault) const {
-      fault.a = static_cast<uint64_t>(args.cursor[1]);
-      fault.limit = args.stream_rows;
+  constexpr int64_t kNothing = -1, kZeros = -2;
+  __shared__ int64_t shared_row;
+  const int64_t i = blockIdx.x;
+  const uint32_t column = blockIdx.y;
+  if (threadIdx.x == 0) {
+    const int64_t epoch = args.cursor[0], from = args.cursor[1];
+    const int64_t real = real_rows(args, from);
+    if (args.fault->set != 0 || real == 0 || column >= args.columns)
+      shared_row = kNothing;
+    else if (i >= real)
+      shared_row = kZeros;
+    else
+      shared_row = (args.gathered >> column & 1u) != 0 ? i : row_of(args, epoch, from, i);
+    if (args.moves != 0) {
+      __threadfence();
+      if (atomicAdd(args.arrived, 1u) == gridDim.x * gridDim.y - 1) {
+        *args.arrived = 0;
+        move_cursor(args, from, real);
+      }
     }
-  };
-  if (args.ticks != 0 && args.fault->set == 0) ++args.fault->reserved;  // wraps
-  find_first(args.fault, args.site, 1, Test{args});
-  if (args.fault->set != 0) return;
-  const int64_t from = args.cursor[1];
-  const int64_t real = args.pad != 0 && args.stream_rows - from < args.rows ? args.stream_rows - from : args.rows;
-  if (args.valid != nullptr) *args.valid = real;
-  args.cursor[0] += (from + real) / args.stream_rows;
-  args.cursor[1] = (from + real) % args.stream_rows;
+  }
+  __syncthreads();
+  const int64_t row = shared_row;
+  if (row == kNothing) return;
+  const int64_t bytes = args.row_bytes[column];
+  auto* const to = static_cast<uint8_t*>(args.dst[column]) + i * bytes;
+  if (row == kZeros) {
+    for (int64_t b = threadIdx.x; b < bytes; b += blockDim.x) to[b] = 0;
+    return;
+  }
+  const auto* const source = static_cast<const uint8_t*>(args.column[column]) + row * bytes;
+  if (bytes % 16 == 0) {
+    for (int64_t b = threadIdx.x; b < bytes / 16; b += blockDim.x)
+      reinterpret_cast<uint4*>(to)[b] = reinterpret_cast<const uint4*>(source)[b];
+    return;
+  }
+  for (int64_t b = threadIdx.x; b < bytes; b += blockDim.x) to[b] = source[b];
 }
 
 }  // namespace
@@ -383,9 +405,6 @@ const void* keys_kernel() {
 }
 const void* load_kernel() {
   return address_of(&load_rows);
-}
-const void* move_cursor_kernel() {
-  return address_of(&move_cursor);
 }
 
 }  // namespace tape::cuda

@@ -87,27 +87,25 @@ inline constexpr unsigned kCheckPointers = 4;
 /// One block: the worst element.
 [[nodiscard]] const void* check_close_kernel(DType dtype);
 
-struct LoadArgs {  // one column of LOAD
-  const Fault* guard;
-  void* dst;
-  const void* column;
-  const int64_t* cursor;
-  int64_t stream_rows, rows, row_bytes, seed;
-  uint32_t pad, shuffle;
-  uint32_t gathered, reserved;  // the column holds the rows of this batch alone, in order
-};
-inline constexpr unsigned kLoadPointers = 4;
-[[nodiscard]] const void* load_kernel();
+inline constexpr uint32_t kLoadColumns = 4;
 
-struct CursorArgs {  // the check of the cursor of a LOAD and its move, behind the rows
+struct LoadArgs {  // columns of a LOAD; its last launch also checks and moves the cursor
   Fault* fault;
   int64_t* cursor;
   int64_t* valid;
-  int64_t stream_rows, rows;
-  uint32_t pad, ticks;  // ticks: it counts a pass first, as the kernel below does
+  uint32_t* arrived;  // blocks that have read the cursor, 0 between launches
+  void* dst[kLoadColumns];
+  const void* column[kLoadColumns];
+  int64_t row_bytes[kLoadColumns];
+  int64_t stream_rows, rows, seed;
+  uint32_t columns, pad, shuffle;
+  uint32_t gathered;      // bits of columns that hold the rows of this batch alone, in order
+  uint32_t moves, ticks;  // ticks: it counts a pass first, as the kernel below does
   Site site;
 };
-inline constexpr unsigned kCursorPointers = 3;
+inline constexpr unsigned kLoadPointers = 4 + 2 * kLoadColumns;
+/// A block a row and column.
+[[nodiscard]] const void* load_kernel();
 
 struct TickArgs {
   Fault* fault;
@@ -115,7 +113,5 @@ struct TickArgs {
 inline constexpr unsigned kTickPointers = 1;
 /// At the beginning of a pass: one more of them, unless there is a fault. One thread.
 [[nodiscard]] const void* tick_kernel();
-
-[[nodiscard]] const void* move_cursor_kernel();
 
 }  // namespace tape::cuda

@@ -201,39 +201,37 @@ void assert_pair(const Call& call, LaunchList& list, bool close) {
 void load(const Call& call, LaunchList& list) {
   const int64_t rows = call.command.attr_int("rows");
   const AttrValue* const seed = call.command.attr_if_present("shuffle_seed");
-  const uint32_t pad = call.command.attr_int("end") == 1 ? 1 : 0;
-  auto* const cursor = symbolic<int64_t>(make_address(kTensors + call.cursor, 0));
-  const auto of_stream = [&](Launch& launch, size_t rows_at) {
-    launch.rows_at = static_cast<int32_t>(rows_at);
+  LoadArgs args{};
+  args.fault = list.fault();
+  args.cursor = symbolic<int64_t>(make_address(kTensors + call.cursor, 0));
+  args.rows = rows;
+  args.seed = seed != nullptr ? seed->i : 0;
+  args.pad = call.command.attr_int("end") == 1 ? 1 : 0;
+  args.shuffle = seed != nullptr ? 1 : 0;
+  args.site = {call.index, TAPE_CUDA_CURSOR, -1};
+  const auto add = [&] {
+    LaunchList::Shape shape;
+    if (args.columns != 0) shape.x = static_cast<uint64_t>(rows);
+    shape.y = std::max(args.columns, 1u);
+    Launch& launch = list.add(load_kernel(), shape, args, kLoadPointers);
+    launch.rows_at = static_cast<int32_t>(offsetof(LoadArgs, stream_rows));
     launch.stream = call.stream;
+    args.columns = 0;
   };
-  CursorArgs move{};
-  move.fault = list.fault();
-  move.cursor = cursor;
-  move.rows = rows;
-  move.pad = pad;
-  move.site = {call.index, TAPE_CUDA_CURSOR, -1};
-  LaunchList::Shape one;
-  one.block_x = 1;
   const auto destinations = call.list(0);
   for (size_t i = 0; i < destinations.size(); ++i) {
     const View& dst = destinations[i];
     if (dst.elements == 0) continue;
-    LoadArgs args{};
-    args.dst = dst.pointer();
-    args.column = symbolic<const void>(make_address(kColumns, i));
-    args.cursor = cursor;
-    args.rows = rows;
-    args.row_bytes = dst.elements / rows * static_cast<int64_t>(size_of(dst.dtype));
-    args.seed = seed != nullptr ? seed->i : 0;
-    args.pad = pad;
-    args.shuffle = seed != nullptr ? 1 : 0;
-    LaunchList::Shape shape;
-    shape.x = static_cast<uint64_t>(rows);
-    of_stream(list.add(load_kernel(), shape, args, kLoadPointers), offsetof(LoadArgs, stream_rows));
+    if (args.columns == kLoadColumns) add();
+    args.dst[args.columns] = dst.pointer();
+    args.column[args.columns] = symbolic<const void>(make_address(kColumns, i));
+    args.row_bytes[args.columns] = dst.elements / rows * static_cast<int64_t>(size_of(dst.dtype));
+    ++args.columns;
   }
-  move.valid = call.operand(2).pointer<int64_t>();
-  of_stream(list.add(move_cursor_kernel(), one, move, kCursorPointers), offsetof(CursorArgs, stream_rows));
+  args.valid = call.operand(2).pointer<int64_t>();
+  args.arrived = list.zeros<uint32_t>(1);
+  args.moves = 1;
+  add();
 }
 
 }  // namespace

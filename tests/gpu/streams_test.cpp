@@ -1,4 +1,6 @@
 // LOAD from columns that do not fit the card: the same rows as from resident ones, whatever moves the cursor.
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "tests/gpu/sides.h"
@@ -56,6 +58,32 @@ TEST(Streams, LargeColumnsGiveTheRowsOfResidentOnes) {
       EXPECT_LE(sides.card.memory().streams, bytes);
       EXPECT_EQ(sides.card.memory().streams, bytes == 100 ? 92u : bytes);
     }
+}
+
+// More columns than a launch takes, of rows of 0 to 32 bytes, some of them of no whole words.
+TEST(Streams, ManyColumns) {
+  SKIP_WITHOUT_CARD();
+  std::string declared, loaded, stored;
+  for (int c = 0; c < 9; ++c) {
+    declared += fmt::format("{} c{} u8[*, {}]", c == 0 ? "" : ",", c, 4 * c);
+    loaded += fmt::format("x{}, ", c);
+    stored += fmt::format("  STORE seen{0}, x{0}\n", c);
+  }
+  std::string text = ".stream train" + declared + "\n";
+  for (int c = 0; c < 9; ++c) text += fmt::format(".sink seen{} u8[*, {}]\n", c, 4 * c);
+  text += ".sink real i64[*]\n.tape main\n  LOAD " + loaded + "train, rows=4, shuffle_seed=2, end=pad, valid=v\n" +
+          stored + "  STORE real, v\n.end\n";
+  for (const uint64_t bytes : {0, 100, 10'000}) {
+    Sides sides(module_of(text), budget(bytes));
+    sides.each([](Machine& machine) {
+      for (int c = 0; c < 9; ++c) {
+        std::vector<uint8_t> values;
+        for (int i = 0; i < 11 * 4 * c; ++i) values.push_back(static_cast<uint8_t>(i * 7 + c));
+        machine.bind_stream("train", fmt::format("c{}", c), array<uint8_t>(DType::U8, {11, 4 * c}, values));
+      }
+    });
+    for (int i = 0; i < 5; ++i) EXPECT_EQ(sides.run(), "") << bytes;
+  }
 }
 
 TEST(Streams, LargeColumnsFollowACursorThatIsMoved) {
