@@ -51,6 +51,11 @@ inline constexpr unsigned kAttentionPointers = 14;
 
 /// Any head sizes: 64 queries a block in x, columns of y in y.
 [[nodiscard]] const void* attention_kernel(DType dtype);
+/// Heads of at most kSmallKeys keys that fit into kSmallBytes of shared memory: a block a head, or for the gradient, in
+/// one launch, a group of heads. lse of the gradient may be null.
+inline constexpr int kSmallKeys = 32, kSmallBytes = 32'768;
+inline constexpr int kSmallOutputs = 2'048;  // elements of dk or dv of a group, at most
+[[nodiscard]] const void* attention_small_kernel(bool gradient, DType dtype);
 /// Few queries: a block has kSplitRows rows of a group of heads and `tile` keys, in x by batch, group, rows and keys;
 /// then a block a row brings its parts together in rising order of keys. Head sizes in packs of 16 bytes, to 256.
 inline constexpr int kSplitRows = 8, kSplitQueries = 16, kSplitBytes = 24'576, kSplitKeys = 64;

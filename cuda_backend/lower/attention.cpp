@@ -116,6 +116,15 @@ int64_t split_keys(const AttentionArgs& args, DType dtype) {
   return tile;
 }
 
+/// Whether a head is a block's, by one kernel.
+bool is_small(const AttentionArgs& args, DType dtype) {
+  const int64_t columns = args.depth + args.width;
+  if (args.queries == 0 || args.keys == 0 || args.keys > kSmallKeys || args.depth == 0 || args.width == 0) return false;
+  if (args.keys * std::max(args.depth, args.width) > kSmallOutputs || args.queries > kSmallOutputs) return false;
+  const int64_t words = (args.queries + args.keys) * (columns + 2) + 2 * args.queries * (args.keys + 1);
+  return words * static_cast<int64_t>(size_of(compute_of(dtype))) <= kSmallBytes && !on_tensor_cores(args, dtype, 256);
+}
+
 /// y and lse, or only lse.
 void forward(AttentionArgs args, DType dtype, LaunchList& list) {
   args.tile = split_keys(args, dtype);
@@ -128,6 +137,12 @@ void forward(AttentionArgs args, DType dtype, LaunchList& list) {
     list.add(attention_split_kernel(dtype), split, args, kAttentionPointers);
     join.x = rows;
     list.add(attention_join_kernel(dtype), join, args, kAttentionPointers);
+    return;
+  }
+  if (is_small(args, dtype)) {
+    LaunchList::Shape heads;
+    heads.x = static_cast<uint64_t>(args.batch * args.heads);
+    list.add(attention_small_kernel(false, dtype), heads, args, kAttentionPointers);
     return;
   }
   if (!on_tensor_cores(args, dtype, 256)) {
@@ -166,6 +181,17 @@ void attention_grad(const Call& call, LaunchList& list) {
   check_range(call, list, TAPE_CUDA_LENGTH, 8, &lengths);
   args.lse = lse.pointer();
   const int64_t rows = args.batch * args.heads * args.queries;
+  if (rows != 0 && is_small(args, q.dtype)) {
+    args.y = call.operand(6).pointer();
+    args.g = call.operand(7).pointer();
+    args.dq = call.operand(0).pointer();
+    args.dk = call.operand(1).pointer();
+    args.dv = call.operand(2).pointer();
+    LaunchList::Shape groups;
+    groups.x = static_cast<uint64_t>(args.batch * args.groups);
+    list.add(attention_small_kernel(true, q.dtype), groups, args, kAttentionPointers);
+    return;
+  }
   if (rows != 0) {
     const uint64_t bytes = static_cast<uint64_t>(rows) * size_of(compute_of(q.dtype));
     if (!lse.given()) {

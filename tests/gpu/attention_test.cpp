@@ -245,6 +245,12 @@ const Case kCases[] = {
     {1, 4, 4, 16, 130, 80, 24, true},
     {2, 3, 1, 1, 1300, 256, 256, false, {0, 1299}, false},
     {1, 2, 1, 5, 4500, 16, 8, true, {4097}},
+    // Heads that fit into a block.
+    {3, 4, 2, 8, 8, 16, 16, true},
+    {2, 2, 1, 17, 32, 12, 20, true, {32, 5}},
+    {2, 3, 3, 5, 7, 33, 40, false, {0, 7}, false},
+    {1, 4, 1, 40, 31, 7, 3, true, {}, false},
+    {1, 2, 2, 9, 3, 100, 64, true},
 };
 
 class AttentionOnCard : public ::testing::TestWithParam<DType> {};
@@ -262,8 +268,13 @@ TEST_P(AttentionOnCard, IsWithinItsBoundOfF64) {
 /// The same results whatever lies behind the lengths, and where causal rows do not look.
 TEST_P(AttentionOnCard, NeverMultipliesWhatIsHidden) {
   SKIP_WITHOUT_CARD();
-  for (const auto& [size, queries, length] :
-       {std::array<int64_t, 3>{8, 40, 90}, {64, 40, 90}, {128, 40, 90}, {256, 40, 90}, {64, 7, 190}, {256, 16, 190}}) {
+  for (const auto& [size, queries, length] : {std::array<int64_t, 3>{8, 40, 90},
+                                              {64, 40, 90},
+                                              {128, 40, 90},
+                                              {256, 40, 90},
+                                              {64, 7, 190},
+                                              {256, 16, 190},
+                                              {17, 8, 20}}) {
     const Case c{1, 2, 1, queries, length + 10, size, size, true, {length}};
     Pair pair(c, GetParam(), 3);
     const std::vector<const char*> names = {"y", "lse", "dq", "dk", "dv"};
