@@ -363,6 +363,7 @@ class TorchDecode:
         self.keys = [torch.zeros(caches, dtype=torch.bfloat16) for _ in range(model.layers)]
         self.values = [torch.zeros(caches, dtype=torch.bfloat16) for _ in range(model.layers)]
         self.frequency = 10000.0**(-torch.arange(0, size, 2, dtype=torch.float32) / size)
+        self.places = torch.arange(model.cache)
         self.position = torch.zeros(1, dtype=torch.int64)
         self.token = torch.zeros(1, dtype=torch.int64)
         self.play = torch.compile(self.step) if compiled else self.step
@@ -385,7 +386,7 @@ class TorchDecode:
         torch, model, w = self.torch, self.model, self.w
         F = torch.nn.functional
         size = model.width // model.heads
-        seen = (torch.arange(model.cache) <= self.position)[None, None]
+        seen = (self.places <= self.position)[None, None]
         h = w["table"][self.token]
         for i in range(1, model.layers + 1):
             parts = (self.norm(h, w[f"norm1_{i}"]) @ w[f"wqkv{i}"]).view(-1, 1, size)
