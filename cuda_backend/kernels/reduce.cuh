@@ -77,6 +77,21 @@ struct Taker {
   }
 };
 
+/// Take::Weighted where element i of a column is that of sample i, so that nothing is divided and many rows are on
+/// their way at once.
+template <class T, class Acc>
+struct WeightedRows {
+  const ReduceArgs& args;
+  int64_t column;
+  __device__ __forceinline__ Acc operator()(Acc acc, int64_t i) const {
+    const int64_t at = column + i * args.inner, stat = args.groups == 0 ? column : i;
+    const Acc x = static_cast<Acc>(static_cast<const T*>(args.src)[at]);
+    const Acc mean = args.mean == nullptr ? Acc{} : static_cast<const Acc*>(args.mean)[stat];
+    const Acc g = load_wide<T>(args.second, at, args.wide != 0);
+    return fused(g, (x - mean) * static_cast<const Acc*>(args.rstd)[stat], acc);
+  }
+};
+
 template <class D, class Acc>
 __device__ __forceinline__ void store_as(const ReduceArgs& args, int64_t output, Acc value) {
   if constexpr (std::is_convertible_v<Acc, D> || is_half_type<D>)
@@ -183,7 +198,14 @@ __global__ void __launch_bounds__(kTeam == Team::Column ? 1024 : 256) reduce(con
     const ColumnTeam team{memory};
     const int64_t begin = (args.first_leaf + blockIdx.y) * kChunk;
     const int64_t count = args.size - begin < kChunk ? args.size - begin : kChunk;
-    const Acc value = team.template chunk<Rule>(begin, count, take);
+    Acc value{};
+    if constexpr (kTake == Take::Weighted) {
+      const bool rows = args.outer == 1 && args.positions == 1 && args.groups <= 1;
+      value = rows ? team.template chunk<Rule>(begin, count, WeightedRows<T, Acc>{args, column})
+                   : team.template chunk<Rule>(begin, count, take);
+    } else {
+      value = team.template chunk<Rule>(begin, count, take);
+    }
     if (team.rank() != 0 || !valid) return;
     if (args.leaves > 1)
       static_cast<Acc*>(args.partial)[output * args.leaves + args.first_leaf + blockIdx.y] = value;
