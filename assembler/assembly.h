@@ -113,6 +113,7 @@ class Assembler final : private LineSink {
   // records.cpp: what only a disassembled text says
   void producer(Scan& scan, const Here& here);
   void line_map(Scan& scan, const Here& here);
+  void own_places();
   void chain_record(Scan& scan, const Here& here);
   void loc(Scan& scan, const Here& here);
   [[nodiscard]] Location read_location(Scan& scan);

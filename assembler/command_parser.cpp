@@ -628,8 +628,9 @@ void CommandParser::declare_new(const Here& here) {
     tensor.dtype = found[i].dtype;
     tensor.shape = found[i].shape;
     tensor.owner = context_->tape;
-    tensor.location = Reporter::location(here, new_names_[i].text);
-    context_->privates.set(new_names_[i], {SymbolKind::Tensor, static_cast<uint32_t>(known + i), tensor.location});
+    const Location location = Reporter::location(here, new_names_[i].text);
+    if (!context_->own_places) tensor.location = location;
+    context_->privates.set(new_names_[i], {SymbolKind::Tensor, static_cast<uint32_t>(known + i), location});
   }
 }
 

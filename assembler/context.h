@@ -18,6 +18,7 @@ struct Context {
   uint32_t visible = 0;             // constants before the line; later ones may not be used yet
   TapeId tape = kNone;              // whose body it is
   bool quiet_gradients = false;     // gradients could not be derived: a missing one is no new mistake
+  bool own_places = false;          // places come from .loc lines alone
   const Context* around = nullptr;  // of the body of a MAP: whose constants it may use; `constants` is a copy
 
   [[nodiscard]] const Symbol* find(const Name& name) const {

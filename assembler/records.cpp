@@ -13,7 +13,7 @@ void Assembler::producer(Scan& scan, const Here&) {
 
 /// .line_map "a.tape", "b.tape": the files of the line map; places come from .loc lines from here on.
 void Assembler::line_map(Scan& scan, const Here&) {
-  explicit_lines_ = true;
+  own_places();
   context_.module.files.clear();
   while (!scan.done()) {
     context_.module.files.emplace_back(scan.string("a file"));
@@ -22,8 +22,26 @@ void Assembler::line_map(Scan& scan, const Here&) {
   scan.expect_end("the files");
 }
 
+/// From here on a place is what the text says; those of lines of the text, so far, are none.
+void Assembler::own_places() {
+  if (explicit_lines_) return;
+  explicit_lines_ = context_.own_places = true;
+  Module& module = context_.module;
+  module.files.clear();
+  module.chains.clear();
+  for (Tensor& tensor : module.tensors) tensor.location = {};
+  for (Stream& stream : module.streams) stream.location = {};
+  for (Sink& sink : module.sinks) sink.location = {};
+  for (Tape& tape : module.tapes) {
+    tape.location = {};
+    tape.lines.clear();
+  }
+}
+
 /// LINE:COLUMN [file=N] [chain=N]
 Location Assembler::read_location(Scan& scan) {
+  scan.skip();
+  const char* const begin = scan.position();
   const auto word = [&](std::string_view what) {
     scan.skip();
     const char* const start = scan.position();
@@ -47,6 +65,13 @@ Location Assembler::read_location(Scan& scan) {
     else
       throw Mistake{key.text, fmt::format("a place has no {}=", key.text), {}};
   }
+  const Module& module = context_.module;
+  if (location.line != 0 && location.file >= module.files.size())
+    throw Mistake{scan.since(begin),
+                  fmt::format("file {} of the {} that .line_map names", location.file, module.files.size()),
+                  {}};
+  if (location.chain > module.chains.size())
+    throw Mistake{scan.since(begin), fmt::format("chain {} of {} so far", location.chain, module.chains.size()), {}};
   return location;
 }
 
@@ -59,7 +84,7 @@ void Assembler::chain_record(Scan& scan, const Here&) {
 }
 
 void Assembler::loc(Scan& scan, const Here&) {
-  explicit_lines_ = true;
+  own_places();
   loc_ = read_location(scan);
   scan.expect_end("the place");
 }

@@ -220,6 +220,28 @@ TEST(RoundTrip, CommandsThatBreakTheRules) {
   expect_round_trip(module, "rules");
 }
 
+/// Places that a text does not give are none, wherever its first .line_map or .loc stands.
+TEST(RoundTrip, PlacesOfATextThatGivesItsOwn) {
+  for (const char* text :
+       {".line_map\n.input x f32[2]\n.tape main\n  COPY t, x\n.end\n",
+        ".input x f32[2]\n.line_map\n.tape main\n  COPY t, x\n  ADD y, t, t\n.end\n",
+        ".stream rows a f32[*, 2]\n.sink s f32[*]\n.tape main\n  LOAD t, rows, rows=3\n.end\n.line_map\n",
+        ".input x f32[2]\n.tape main\n  COPY t, x\n.end\n.line_map \"a\"\n.loc 3:4\n.input z f32[2]\n"}) {
+    const Module module = module_of(text);
+    for (const Tensor& tensor : module.tensors) EXPECT_EQ(tensor.location.line != 0, tensor.name == "z") << text;
+    for (const Tape& tape : module.tapes) EXPECT_TRUE(tape.lines.empty()) << text;
+    expect_round_trip(module, text);
+  }
+}
+
+TEST(RoundTrip, PlacesNameFilesAndChainsThatAreThere) {
+  EXPECT_EQ(errors_of(".loc 1:1\n.input x f32[2]\n"), "1:6 file 0 of the 0 that .line_map names\n");
+  EXPECT_EQ(errors_of(".line_map \"a\", \"b\"\n.loc 1:1 file=1\n.input x f32[2]\n.loc 1:1 file=2\n.input y f32[2]\n"),
+            "4:6 file 2 of the 2 that .line_map names\n");
+  EXPECT_EQ(errors_of(".line_map \"a\"\n.chain \"CALL f\" 2:3\n.loc 1:1 chain=2\n.input x f32[2]\n"),
+            "3:6 chain 2 of 1 so far\n");
+}
+
 TEST(RoundTrip, RandomWords) {
   std::mt19937 random(5);
   for (int round = 0; round < 300; ++round) {
