@@ -90,6 +90,8 @@ void grad_check_options(po::options_description& options);
 int grad_check_command(const Arguments& arguments);
 void test_options(po::options_description& options);
 int test_command(const Arguments& arguments);
+void fuzz_options(po::options_description& options);
+int fuzz_command(const Arguments& arguments);
 void no_options(po::options_description& options);
 int ops_command(const Arguments& arguments);
 int limits_command(const Arguments& arguments);

@@ -38,6 +38,8 @@ constexpr Subcommand kCommands[] = {
      &grad_check_options, &grad_check_command},
     {"test", "play .expect lines", "FILE|DIR...", "tape test tests/golden --junit report.xml", &test_options,
      &test_command},
+    {"fuzz", "random tapes in every mode, or damaged files", "[--seed S] [--count N] [options]",
+     "tape fuzz --seed 1 --count 10000 -o findings\ntape fuzz --format --count 100000", &fuzz_options, &fuzz_command},
     {"ops", "the op reference", "[NAME]", "tape ops MATMUL", &no_options, &ops_command},
     {"limits", "limits of files and tapes", "", "tape limits", &no_options, &limits_command},
     {"devices", "what can play tapes here", "", "tape devices", &no_options, &devices_command},
@@ -111,10 +113,11 @@ Arguments parse(const Subcommand& command, const std::vector<std::string>& words
     usage_error(error.what());
   }
   arguments.positional = arguments.list("argument");
-  const std::string format = arguments.text("format", "text");
+  const bool fuzzes = command.run == &fuzz_command;  // its --format is another
+  const std::string format = arguments.text(fuzzes ? "output-format" : "format", "text");
   arguments.markdown = format == "markdown" && command.run == &ops_command;
   if (format != "text" && format != "json" && !arguments.markdown)
-    usage_error(fmt::format("--format is text or json, not {}", format));
+    usage_error(fmt::format("--{} is text or json, not {}", fuzzes ? "output-format" : "format", format));
   arguments.json = format == "json";
   arguments.color = wants_color(arguments.text("color", "auto"));
   return arguments;
@@ -174,7 +177,8 @@ std::span<const Subcommand> commands() {
 po::options_description options_of(const Subcommand& command) {
   po::options_description options("options", 110);
   command.options(options);
-  options.add_options()("format", po::value<std::string>()->value_name("text|json"), "form of what is printed")(
+  options.add_options()(command.run == &fuzz_command ? "output-format" : "format",
+                        po::value<std::string>()->value_name("text|json"), "form of what is printed")(
       "color", po::value<std::string>()->value_name("auto|always|never"), "colour of messages; NO_COLOR turns it off")(
       "help,h", po::bool_switch(), "this text");
   return options;

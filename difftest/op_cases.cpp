@@ -55,18 +55,6 @@ std::optional<DType> dtype_of(const Sketch& sketch, const Operand& operand, size
   return std::nullopt;
 }
 
-bool is_generator(const Operand& operand) {
-  return operand.type == TypeRule::I64 && operand.access == Access::Update;
-}
-
-/// A command over tensors of its own, ids from 0 in operand order.
-struct Typed {
-  Command command;
-  std::vector<OperandType> types;    // by tensor id
-  std::vector<size_t> operands;      // by tensor id: the operand it belongs to
-  std::vector<std::string> names{};  // by tensor id
-};
-
 /// The tensors that an operand of a sketch has.
 std::vector<Shape> shapes_of(const Sketch& sketch, const Operand& operand, bool& known) {
   known = true;
@@ -77,6 +65,12 @@ std::vector<Shape> shapes_of(const Sketch& sketch, const Operand& operand, bool&
   known = false;
   if (operand.access == Access::Write && (operand.kind == OperandKind::Tensor || given)) return {Shape{}};
   return {};
+}
+
+}  // namespace
+
+bool is_generator(const Operand& operand) {
+  return operand.type == TypeRule::I64 && operand.access == Access::Update;
 }
 
 Typed lay_out(const Sketch& sketch, DType t) {
@@ -112,7 +106,6 @@ Typed lay_out(const Sketch& sketch, DType t) {
   return typed;
 }
 
-/// Types in the order of the command's ids, checked and filled in; the message of a broken rule.
 std::optional<std::string> settle(Typed& typed) {
   std::vector<OperandType> parallel;
   for (size_t id = 0; id < typed.types.size(); ++id) typed.types[id].name = typed.names[id];
@@ -122,6 +115,28 @@ std::optional<std::string> settle(Typed& typed) {
     if (typed.command.ids[i] != kAbsent) typed.types[typed.command.ids[i]] = parallel[i];
   return std::nullopt;
 }
+
+void draw_window_positions(const Typed& typed, HostArray& index) {
+  const Shape& image = typed.types[typed.command.id(0)].shape;
+  const Windows w = windows_of(typed.command, {});
+  const int64_t height = image[2], width = image[3];
+  std::vector<int64_t> positions(static_cast<size_t>(index.shape.elements()));
+  const auto inside = [&](size_t axis, int64_t window, int64_t size, int64_t pick) {
+    const int64_t origin = window * w.stride[axis] - w.low[axis];
+    int64_t at = origin + pick % w.kernel[axis] * w.dilation[axis];
+    while (at < 0) at += w.dilation[axis];
+    while (at >= size) at -= w.dilation[axis];
+    return at;
+  };
+  for (size_t i = 0; i < positions.size(); ++i) {
+    const auto at = static_cast<int64_t>(i);
+    const int64_t column = at % index.shape[3], row = at / index.shape[3] % index.shape[2];
+    positions[i] = inside(0, row, height, at / 3) * width + inside(1, column, width, at);
+  }
+  if (!positions.empty()) convert(std::as_bytes(std::span(positions)), DType::I64, index.bytes, index.dtype);
+}
+
+namespace {
 
 std::string attribute_text(const Attribute& attribute, const AttrValue& value) {
   switch (attribute.type) {
@@ -163,27 +178,6 @@ std::string text_of(const Typed& typed, DType t) {
   for (size_t i = 0; i < command.attrs.size(); ++i)
     if (command.attrs[i].present) text += attribute_text(command.op->attributes()[i], command.attrs[i]);
   return text;
-}
-
-/// Positions inside the windows of a MAX_POOL2D_GRAD: of src, by output element.
-void draw_window_positions(const Typed& typed, HostArray& index) {
-  const Shape& image = typed.types[typed.command.id(0)].shape;
-  const Windows w = windows_of(typed.command, {});
-  const int64_t height = image[2], width = image[3];
-  std::vector<int64_t> positions(static_cast<size_t>(index.shape.elements()));
-  const auto inside = [&](size_t axis, int64_t window, int64_t size, int64_t pick) {
-    const int64_t origin = window * w.stride[axis] - w.low[axis];
-    int64_t at = origin + pick % w.kernel[axis] * w.dilation[axis];
-    while (at < 0) at += w.dilation[axis];
-    while (at >= size) at -= w.dilation[axis];
-    return at;
-  };
-  for (size_t i = 0; i < positions.size(); ++i) {
-    const auto at = static_cast<int64_t>(i);
-    const int64_t column = at % index.shape[3], row = at / index.shape[3] % index.shape[2];
-    positions[i] = inside(0, row, height, at / 3) * width + inside(1, column, width, at);
-  }
-  if (!positions.empty()) convert(std::as_bytes(std::span(positions)), DType::I64, index.bytes, index.dtype);
 }
 
 [[noreturn]] void refuse(const std::string& what, const std::string& why) {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "difftest/op_cases.h"
+#include "opcodes/infer.h"
 
 namespace tape::difftest {
 
@@ -81,6 +82,22 @@ struct Sketch {
     return *this;
   }
 };
+
+/// A command over tensors of its own, ids from 0 in operand order.
+struct Typed {
+  Command command;
+  std::vector<OperandType> types;    // by tensor id
+  std::vector<size_t> operands;      // by tensor id: the operand it belongs to
+  std::vector<std::string> names{};  // by tensor id
+};
+/// The command of a sketch; what its destinations are is not known yet. In place, an id may be left without use.
+[[nodiscard]] Typed lay_out(const Sketch& sketch, DType t);
+/// Checks the types and fills in those of the destinations; the message of a broken rule.
+[[nodiscard]] std::optional<std::string> settle(Typed& typed);
+/// Whether the operand is the state of a random generator.
+[[nodiscard]] bool is_generator(const Operand& operand);
+/// Positions inside the windows of a MAX_POOL2D_GRAD: of src, by output element.
+void draw_window_positions(const Typed& typed, HostArray& index);
 
 /// The shapes every operand of a sketch has, by name, those of destinations inferred. nullopt with `reason` set when a
 /// rule is broken.
