@@ -49,6 +49,21 @@ inline constexpr unsigned kMovePointers = 5;
 /// dst[at of nest operand 0] += src, every other element of dst += 0: `a` dst, then src over nest; SLICE_GRAD acc=1.
 [[nodiscard]] const void* add_kernel(DType dtype);
 
+inline constexpr uint32_t kJoined = 16;
+struct JoinArgs {  // CONCAT and SPLIT: rows of pieces beside one another in rows of the whole; all counts in words
+  const Fault* guard;
+  void* whole;
+  void* piece[kJoined];
+  uint32_t begin[kJoined];  // of a piece in the rows of this launch
+  uint32_t pieces, joins;
+  uint32_t words;    // of all rows
+  uint32_t row, at;  // words of a row of the whole, and before the first piece
+  Divider by;        // words of a row of this launch
+};
+inline constexpr unsigned kJoinPointers = 2 + kJoined;
+/// By words of 1 to 16 bytes.
+[[nodiscard]] const void* join_kernel(size_t word);
+
 struct IotaArgs {
   const Fault* guard;
   void* dst;

@@ -244,6 +244,69 @@ __global__ void scatter_add(const __grid_constant__ IndexArgs args) {
   }
 }
 
+/// The sum of `own` of the threads before this one, and of all of a block of kPlaceColumns.
+struct Before {
+  int before, all;
+  __device__ explicit Before(int own) {
+    constexpr int kWarps = kPlaceColumns / 32;
+    __shared__ int of_warps[kWarps];
+    const int lane = static_cast<int>(threadIdx.x % 32), warp = static_cast<int>(threadIdx.x / 32);
+    int up_to = own;
+#pragma unroll
+    for (int apart = 1; apart < 32; apart *= 2) {
+      const int other = from_lane(up_to, lane - apart < 0 ? 0 : lane - apart);
+      if (lane >= apart) up_to += other;
+    }
+    if (lane == 31) of_warps[warp] = up_to;
+    __syncthreads();
+    before = up_to - own;
+    all = 0;
+#pragma unroll
+    for (int w = 0; w < kWarps; ++w) {
+      if (w < warp) before += of_warps[w];
+      all += of_warps[w];
+    }
+  }
+};
+
+template <class T>
+__global__ void __launch_bounds__(kPlaceColumns) scatter_add_places(const __grid_constant__ IndexArgs args) {
+  TAPE_KERNEL_BEGIN(args);
+  using C = ComputeType<T>;
+  constexpr int kMost = kPlaceIndices / kPlaceColumns, kAhead = 16;
+  __shared__ uint16_t list[kPlaceIndices];
+  const int64_t place = blockIdx.x % args.n, groups = (args.inner + kPlaceColumns - 1) / kPlaceColumns;
+  const int64_t group = blockIdx.x / args.n % groups, outer = blockIdx.x / args.n / groups;
+  // A thread has `each` adjacent indices, so that those of the list rise.
+  const int each = static_cast<int>((args.count + kPlaceColumns - 1) / kPlaceColumns);
+  const int first = static_cast<int>(threadIdx.x) * each;
+  uint32_t named = 0;
+#pragma unroll
+  for (int i = 0; i < kMost; ++i)
+    if (i < each && first + i < args.count && place_of(args, first + i) == place) named |= 1u << i;
+  const Before at(__popc(named));
+  int next = at.before;
+#pragma unroll
+  for (int i = 0; i < kMost; ++i)
+    if ((named >> i & 1u) != 0) list[next++] = static_cast<uint16_t>(first + i);
+  __syncthreads();
+  const int64_t column = group * kPlaceColumns + threadIdx.x;
+  if (at.all == 0 || column >= args.inner) return;
+  const T* const src = static_cast<const T*>(args.src) + outer * args.count * args.inner + column;
+  T& to = static_cast<T*>(args.dst)[(outer * args.n + place) * args.inner + column];
+  C sum = static_cast<C>(to);
+  for (int done = 0; done < at.all; done += kAhead) {
+    C value[kAhead];
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i)
+      value[i] = done + i < at.all ? static_cast<C>(src[int64_t{list[done + i]} * args.inner]) : C{};
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i)
+      if (done + i < at.all) sum = sum_of(sum, value[i]);
+  }
+  to = static_cast<T>(sum);
+}
+
 template <class T>
 __global__ void take_along_grad(const __grid_constant__ IndexArgs args) {
   TAPE_KERNEL_BEGIN(args);
@@ -364,6 +427,7 @@ TAPE_INDEXED(take_along, dispatch_size)
 TAPE_INDEXED(one_hot, dispatch)
 TAPE_INDEXED(scatter, dispatch_size)
 TAPE_INDEXED(scatter_add, dispatch_number)
+TAPE_INDEXED(scatter_add_places, dispatch_number)
 TAPE_INDEXED(segment_rows, dispatch_number)
 TAPE_INDEXED(segment_lines, dispatch_number)
 TAPE_INDEXED(take_along_grad, dispatch_number)

@@ -33,6 +33,10 @@ inline constexpr unsigned kIndexPointers = 6;
 [[nodiscard]] const void* scatter_kernel(DType dtype);
 [[nodiscard]] const void* scatter_add_kernel(DType dtype);
 [[nodiscard]] const void* take_along_grad_kernel(DType dtype);
+/// Few places: a block of kPlaceColumns threads a place and as many columns, in x by outer, columns and place, makes a
+/// list of the at most kPlaceIndices indices that name it first.
+[[nodiscard]] const void* scatter_add_places_kernel(DType dtype);
+inline constexpr int kPlaceColumns = 256, kPlaceIndices = 4'096;
 /// SCATTER of many: winners are cleared, marked by indices, and copied by words of src.
 [[nodiscard]] const void* scatter_clear_kernel();
 [[nodiscard]] const void* scatter_mark_kernel();

@@ -155,6 +155,28 @@ __global__ void cast(const __grid_constant__ MoveArgs args) {
   }
 }
 
+template <class W>
+__global__ void join(const __grid_constant__ JoinArgs args) {
+  TAPE_KERNEL_BEGIN(args);
+  W* const whole = static_cast<W*>(args.whole);
+  const uint32_t width = args.by.divisor;
+  for (uint64_t e = first_element(); e < args.words; e += element_step()) {
+    const auto word = static_cast<uint32_t>(e);
+    const uint32_t row = (__umulhi(word, args.by.magic) + word) >> args.by.shift, column = word - row * width;
+    uint32_t p = 0;
+#pragma unroll
+    for (uint32_t next = 1; next < kJoined; ++next)
+      if (next < args.pieces && args.begin[next] <= column) p = next;
+    const uint32_t begin = args.begin[p], end = p + 1 < args.pieces ? args.begin[p + 1] : width;
+    W& own = static_cast<W*>(args.piece[p])[uint64_t{row} * (end - begin) + (column - begin)];
+    W& place = whole[uint64_t{row} * args.row + args.at + column];
+    if (args.joins != 0)
+      place = own;
+    else
+      own = place;
+  }
+}
+
 /// dst[i] += the element of src that the walk puts there, read from an f-typed zero-extended copy src[0].
 template <class T>
 __global__ void add(const __grid_constant__ MoveArgs args) {
@@ -196,6 +218,20 @@ const void* cast_kernel(DType source) {
 }
 const void* add_kernel(DType dtype) {
   return dispatch_float(dtype, [](auto type) { return address_of(&add<typename decltype(type)::type>); });
+}
+const void* join_kernel(size_t word) {
+  switch (word) {
+    case 1:
+      return address_of(&join<uint8_t>);
+    case 2:
+      return address_of(&join<uint16_t>);
+    case 4:
+      return address_of(&join<uint32_t>);
+    case 8:
+      return address_of(&join<uint64_t>);
+    default:
+      return address_of(&join<uint4>);
+  }
 }
 const void* iota_kernel(DType dtype) {
   return dispatch_number(dtype, [](auto type) { return address_of(&iota<typename decltype(type)::type>); });

@@ -140,6 +140,20 @@ void add_many(const Call& call, const IndexArgs& at, bool along, LaunchList& lis
            LaunchList::over(static_cast<uint64_t>(warps) * 32), args, kSegmentPointers);
 }
 
+/// SCATTER_ADD into so few places that each can look at all indices: false where they are too many.
+bool add_by_places(const View& dst, const IndexArgs& args, LaunchList& list) {
+  constexpr int64_t kBlocks = 4'096, kLooks = int64_t{1} << 21;
+  const int64_t groups = args.outer * ((args.inner + kPlaceColumns - 1) / kPlaceColumns);
+  if (args.count > kPlaceIndices || args.n > kBlocks || groups > kBlocks || args.n * groups > kBlocks ||
+      args.n * groups * args.count > kLooks)
+    return false;
+  LaunchList::Shape shape;
+  shape.x = static_cast<uint64_t>(args.n * groups);
+  shape.block_x = kPlaceColumns;
+  list.add(scatter_add_places_kernel(dst.dtype), shape, args, kIndexPointers);
+  return true;
+}
+
 /// SCATTER, SCATTER_ADD, TAKE_ALONG_GRAD: what one place receives comes in rising order of indices. Few indices, or
 /// many lines of them, go by columns.
 void update(const Call& call, LaunchList& list) {
@@ -153,6 +167,7 @@ void update(const Call& call, LaunchList& list) {
   args.dst = dst.pointer();
   args.src = call.operand(2).pointer();
   const bool columns = args.taken <= 32 || (along && args.outer * args.inner >= 65'536);
+  if (!columns && call.opcode() == Opcode::ScatterAdd && add_by_places(dst, args, list)) return;
   if (!columns && args.taken <= kMaxSorted && args.n <= kMaxSorted)
     return adds ? add_many(call, args, along, list) : scatter_many(dst, args, list);
   const bool half = adds && is_half(dst.dtype);

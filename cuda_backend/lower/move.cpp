@@ -139,9 +139,47 @@ Walk flipped(const Call& call) {
   return walk;
 }
 
+/// CONCAT and SPLIT of few bytes, where launches are what takes the time: up to kJoined pieces in one. False where they
+/// are not.
+bool join(std::span<const View> pieces, const View& whole, int axis, bool joins, LaunchList& list) {
+  constexpr uint64_t kBytes = uint64_t{4} << 20;
+  const uint64_t size = size_of(whole.dtype);
+  if (whole.elements == 0 || static_cast<uint64_t>(whole.elements) * size > kBytes) return false;
+  int64_t inner = 1;
+  for (int i = axis + 1; i < whole.shape.rank(); ++i) inner *= whole.shape[i];
+  const auto bytes_of = [&](const View& view) { return static_cast<uint64_t>(view.shape[axis] * inner) * size; };
+  size_t word = 16;
+  for (const View& piece : pieces)
+    while (bytes_of(piece) % word != 0) word /= 2;
+  JoinArgs args{};
+  args.whole = whole.pointer();
+  args.joins = joins ? 1 : 0;
+  args.row = static_cast<uint32_t>(bytes_of(whole) / word);
+  const auto rows = static_cast<uint64_t>(whole.elements) * size / word / args.row;
+  uint32_t width = 0;
+  const auto add = [&] {
+    if (args.pieces == 0) return;
+    args.by = Divider(width);
+    args.words = static_cast<uint32_t>(rows) * width;
+    list.add(join_kernel(word), LaunchList::over(args.words), args, kJoinPointers);
+    args.at += width;
+    args.pieces = width = 0;
+  };
+  for (const View& piece : pieces) {
+    if (piece.elements == 0) continue;
+    if (args.pieces == kJoined) add();
+    args.piece[args.pieces] = piece.pointer();
+    args.begin[args.pieces++] = width;
+    width += static_cast<uint32_t>(bytes_of(piece) / word);
+  }
+  add();
+  return true;
+}
+
 /// CONCAT and SPLIT: parts of `whole` along axis, one after another.
 void parts(const Call& call, std::span<const View> pieces, const View& whole, bool joins, LaunchList& list) {
   const auto axis = static_cast<int>(from_end(call.command.attr_int("axis"), whole.shape.rank()));
+  if (join(pieces, whole, axis, joins, list)) return;
   const Strides strides = row_major_strides(whole.shape);
   int64_t at = 0;
   for (const View& piece : pieces) {
