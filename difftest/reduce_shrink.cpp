@@ -1,0 +1,219 @@
+// Smaller extents, fewer axes, plainer values.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <set>
+
+#include "difftest/reduce_units.h"
+#include "vm/compare.h"
+
+namespace tape::difftest {
+namespace {
+
+HostArray array_of(const Module& module, const Tensor& tensor) {
+  const std::span<const std::byte> bytes = module.blobs[tensor.blob].bytes;
+  return {tensor.dtype, tensor.shape, {bytes.begin(), bytes.end()}};
+}
+
+/// Positions [0, to) of an axis that are taken from positions [from, from + to).
+HostArray cut(const HostArray& array, int axis, int64_t from, int64_t to) {
+  HostArray result{array.dtype, array.shape, {}};
+  result.shape[axis] = to;
+  uint64_t outer = 1, inner = size_of(array.dtype);
+  for (int k = 0; k < array.shape.rank(); ++k)
+    (k < axis ? outer : inner) *= k == axis ? 1 : static_cast<uint64_t>(array.shape[k]);
+  const uint64_t row = static_cast<uint64_t>(array.shape[axis]) * inner;
+  for (uint64_t i = 0; i < outer; ++i) {
+    const auto begin = array.bytes.begin() + static_cast<std::ptrdiff_t>(i * row + static_cast<uint64_t>(from) * inner);
+    result.bytes.insert(result.bytes.end(), begin,
+                        begin + static_cast<std::ptrdiff_t>(static_cast<uint64_t>(to) * inner));
+  }
+  return result;
+}
+
+class Shrinker {
+ public:
+  Shrinker(VerifiedModule best, const ReduceOptions& options, uint64_t& judged)
+      : best_(std::move(best)), options_(options), judged_(judged) {}
+
+  VerifiedModule run() {
+    for (bool more = true; more;) {
+      more = extents();
+      more |= leading_axes();
+    }
+    values();
+    return std::move(best_);
+  }
+
+ private:
+  /// Takes the first interesting one.
+  bool take(std::vector<Module> modules, const char* what) {
+    std::vector<VerifiedModule> candidates;
+    for (Module& module : modules) {
+      Diagnostics diagnostics;
+      if (std::optional<VerifiedModule> verified = verify(std::move(module), diagnostics))
+        candidates.push_back(std::move(*verified));
+    }
+    if (candidates.empty()) return false;
+    judged_ += candidates.size();
+    const std::optional<size_t> found = options_.judge(candidates);
+    if (!found) return false;
+    best_ = candidates[*found];
+    if (options_.progress)
+      options_.progress(fmt::format("{} commands, {} elements: {}", reduced_commands(best_.module()),
+                                    reduced_elements(best_.module()), what));
+    return true;
+  }
+
+  bool extents() {
+    std::set<int64_t, std::greater<>> known;
+    for (const Tensor& tensor : best_.module().tensors)
+      for (const int64_t extent : tensor.shape.dims())
+        if (extent > 1) known.insert(extent);
+    bool any = false;
+    for (const int64_t extent : known) {
+      std::vector<Module> smaller;
+      std::set<int64_t> tried;
+      for (const int64_t to : {int64_t{1}, int64_t{2}, int64_t{3}, int64_t{5}, extent / 4, extent / 2, extent - 1}) {
+        if (to < 1 || to >= extent || !tried.insert(to).second) continue;
+        smaller.push_back(with_extent(extent, to, false));
+        smaller.push_back(with_extent(extent, to, true));
+      }
+      any |= take(std::move(smaller), "smaller extents");
+    }
+    return any;
+  }
+  /// Every axis of that extent, the values from its beginning or its end.
+  [[nodiscard]] Module with_extent(int64_t extent, int64_t to, bool end) const {
+    Module module = best_.module();
+    for (Tensor& tensor : module.tensors)
+      for (int axis = 0; axis < tensor.shape.rank(); ++axis) {
+        if (tensor.shape[axis] != extent) continue;
+        if (tensor.blob != kNone) {
+          HostArray part = cut(array_of(module, tensor), axis, end ? extent - to : 0, to);
+          tensor.blob = add_blob(module, std::move(part.bytes));
+        }
+        tensor.shape[axis] = to;
+      }
+    rewrite(module, [&](Command& command) {
+      for (AttrValue& value : command.attrs)
+        for (int64_t& element : value.list)
+          if (element == extent) element = to;
+    });
+    return module;
+  }
+  bool leading_axes() {
+    Module module = best_.module();
+    bool any = false;
+    for (Tensor& tensor : module.tensors) {
+      if (tensor.shape.rank() == 0 || tensor.shape[0] != 1) continue;
+      tensor.shape = Shape(tensor.shape.dims().subspan(1));
+      any = true;
+    }
+    std::vector<Module> one;
+    if (any) one.push_back(std::move(module));
+    return take(std::move(one), "an axis less");
+  }
+
+  void values() {
+    for (size_t id = 0; id < best_.module().tensors.size(); ++id) {
+      const Tensor& tensor = best_.module().tensors[id];
+      if (tensor.blob == kNone || tensor.shape.elements() == 0) continue;
+      if (take(plainer(id), "plainer values")) continue;
+      for (uint64_t size = static_cast<uint64_t>(tensor.shape.elements()) / 2; size > 0; size /= 2)
+        while (take(fewer(id, size), "fewer values"))
+          if (size > static_cast<uint64_t>(tensor.shape.elements())) break;
+    }
+  }
+  /// Zeros, ones, integers, then fewer bits.
+  [[nodiscard]] std::vector<Module> plainer(size_t id) const {
+    std::vector<Module> all{with_values(id, [](double) { return 0.0; }), with_values(id, [](double) { return 1.0; })};
+    if (!is_float(best_.module().tensors[id].dtype)) return all;
+    all.push_back(with_values(id, [](double x) { return std::isfinite(x) ? std::nearbyint(x) : x; }));
+    for (const int bits : {2, 4, 8})
+      all.push_back(with_values(id, [bits](double x) {
+        if (x == 0 || !std::isfinite(x)) return x;
+        int exponent = 0;
+        const double mantissa = std::frexp(x, &exponent);
+        return std::ldexp(std::nearbyint(std::ldexp(mantissa, bits)), exponent - bits);
+      }));
+    // What is as plain as that already is no gain.
+    std::erase_if(all, [&](const Module& module) { return same_values(module, id); });
+    return all;
+  }
+  /// A run of elements that is not all zero becomes zeros.
+  [[nodiscard]] std::vector<Module> fewer(size_t id, uint64_t size) const {
+    const Tensor& tensor = best_.module().tensors[id];
+    std::vector<Module> all;
+    const auto elements = static_cast<uint64_t>(tensor.shape.elements());
+    for (uint64_t first = 0; first < elements && all.size() < 64; first += size) {
+      uint64_t at = 0;
+      Module module = with_values(id, [&](double x) {
+        const bool inside = at >= first && at < first + size;
+        ++at;
+        return inside ? 0.0 : x;
+      });
+      if (!same_values(module, id)) all.push_back(std::move(module));
+    }
+    return all;
+  }
+  [[nodiscard]] bool same_values(const Module& module, size_t id) const {
+    const std::span<const std::byte> a = module.blobs[module.tensors[id].blob].bytes;
+    const std::span<const std::byte> b = best_.module().blobs[best_.module().tensors[id].blob].bytes;
+    return std::equal(a.begin(), a.end(), b.begin(), b.end());
+  }
+  template <class Change>
+  [[nodiscard]] Module with_values(size_t id, Change change) const {
+    Module module = best_.module();
+    Tensor& tensor = module.tensors[id];
+    const HostArray array = array_of(module, tensor);
+    const auto elements = static_cast<uint64_t>(tensor.shape.elements());
+    std::vector<double> wide(elements);
+    for (uint64_t i = 0; i < elements; ++i) wide[i] = change(element_as_f64(array.bytes, array.dtype, i));
+    std::vector<std::byte> bytes(array.bytes.size());
+    convert({reinterpret_cast<const std::byte*>(wide.data()), elements * sizeof(double)}, DType::F64, bytes,
+            tensor.dtype);
+    tensor.blob = add_blob(module, std::move(bytes));
+    return module;
+  }
+
+  template <class Change>
+  static void rewrite(Module& module, Change change) {
+    std::vector<PlacedCommand> commands = commands_of(module, module.tapes[0]);
+    module.tapes[0].words.clear();
+    module.tapes[0].lines.clear();
+    TapeBuilder builder(module, 0);
+    for (PlacedCommand& placed : commands) {
+      change(placed.command);
+      builder.add(placed.command, placed.location);
+    }
+  }
+
+  VerifiedModule best_;
+  const ReduceOptions& options_;
+  uint64_t& judged_;
+};
+
+/// Blobs that no tensor uses any more are left behind.
+VerifiedModule without_spare_blobs(const VerifiedModule& verified) {
+  Module module = verified.module();
+  std::vector<Blob> used;
+  for (Tensor& tensor : module.tensors)
+    if (tensor.blob != kNone) {
+      used.push_back(module.blobs[tensor.blob]);
+      tensor.blob = static_cast<uint32_t>(used.size() - 1);
+    }
+  module.blobs = std::move(used);
+  Diagnostics diagnostics;
+  return *verify(std::move(module), diagnostics);
+}
+
+}  // namespace
+
+VerifiedModule shrink_values(VerifiedModule module, const ReduceOptions& options, uint64_t& candidates) {
+  return without_spare_blobs(Shrinker(std::move(module), options, candidates).run());
+}
+
+}  // namespace tape::difftest
