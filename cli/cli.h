@@ -92,6 +92,8 @@ void test_options(po::options_description& options);
 int test_command(const Arguments& arguments);
 void fuzz_options(po::options_description& options);
 int fuzz_command(const Arguments& arguments);
+void determinism_options(po::options_description& options);
+int determinism_command(const Arguments& arguments);
 void no_options(po::options_description& options);
 int ops_command(const Arguments& arguments);
 int limits_command(const Arguments& arguments);

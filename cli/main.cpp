@@ -40,6 +40,8 @@ constexpr Subcommand kCommands[] = {
      &test_command},
     {"fuzz", "random tapes in every mode, or damaged files", "[--seed S] [--count N] [options]",
      "tape fuzz --seed 1 --count 10000 -o findings\ntape fuzz --format --count 100000", &fuzz_options, &fuzz_command},
+    {"determinism", "the same bits every time, or the first command that is not stable", "FILE [TAPE] [-n N]",
+     "tape determinism samples/addition.tape train -n 20", &determinism_options, &determinism_command},
     {"ops", "the op reference", "[NAME]", "tape ops MATMUL", &no_options, &ops_command},
     {"limits", "limits of files and tapes", "", "tape limits", &no_options, &limits_command},
     {"devices", "what can play tapes here", "", "tape devices", &no_options, &devices_command},
@@ -65,7 +67,7 @@ std::string overview() {
   text +=
       "\nFILE is text or binary, told apart by content; - is stdin or stdout.\n"
       "Exit codes: 0 ok, 1 mismatch, 2 usage, 3 text or format error, 4 module not valid, 5 run-time fault,\n"
-      "6 device or op unavailable, 7 limit, 70 internal error, 125 nothing compared.\n";
+      "6 device or op unavailable, 7 limit, 8 nondeterministic, 70 internal error, 125 nothing compared.\n";
   return text;
 }
 

@@ -8,10 +8,9 @@
 #include <utility>
 #include <vector>
 
+#include "embed/stepping.h"
 #include "embed/test_backends.h"
 #include "opcodes/infer.h"
-#include "vm/error.h"
-#include "vm/plan.h"
 
 namespace tape {
 namespace {
@@ -22,7 +21,7 @@ enum class Kind : uint8_t {
   Stale,      // the results are what was there before
   Index,      // element i of the result is that of i + 1
   Broadcast,  // SUM gives the first term of each sum
-  Order,      // every second playing has another last bit
+  Order,      // some playings, as if by chance, have another last bit
   Nan,        // the last element of the result is no number
 };
 constexpr std::pair<std::string_view, Kind> kKinds[] = {
@@ -38,47 +37,38 @@ struct Lie {
   uint64_t plays = 0;  // of the opcode so far
 };
 
-/// Bytes of one operand.
-struct Place {
-  TensorId id = kNone;
-  std::byte* data = nullptr;
-  DType dtype = DType::F32;
-  Shape shape;
-  bool written = false;
-  [[nodiscard]] size_t elements() const { return static_cast<size_t>(shape.elements()); }
-  [[nodiscard]] size_t width() const { return size_of(dtype); }
-  [[nodiscard]] size_t bytes() const { return elements() * width(); }
-  [[nodiscard]] std::vector<std::byte> copy() const { return {data, data + bytes()}; }
-};
-
-void put(const Place& place, const std::vector<std::byte>& bytes) {
-  if (!bytes.empty()) std::memcpy(place.data, bytes.data(), bytes.size());
+bool is_written(const StepOperand& operand) {
+  return operand.access != Access::Read;
 }
 
-bool meet(const Place& a, const Place& b) {
-  return a.data < b.data + b.bytes() && b.data < a.data + a.bytes();
+void put(const StepOperand& place, const std::vector<std::byte>& bytes) {
+  if (!bytes.empty()) std::memcpy(place.address, bytes.data(), bytes.size());
 }
 
-void round_to_tf32(const Place& place) {
+bool meet(const StepOperand& a, const StepOperand& b) {
+  return a.address < b.address + b.bytes() && b.address < a.address + a.bytes();
+}
+
+void round_to_tf32(const StepOperand& place) {
   if (place.dtype != DType::F32) return;
   for (size_t i = 0; i < place.elements(); ++i) {
     uint32_t bits = 0;
-    std::memcpy(&bits, place.data + i * 4, 4);
+    std::memcpy(&bits, place.address + i * 4, 4);
     if ((bits & 0x7F800000u) == 0x7F800000u) continue;
     bits = (bits + 0xFFFu + (bits >> 13 & 1u)) & ~0x1FFFu;
-    std::memcpy(place.data + i * 4, &bits, 4);
+    std::memcpy(place.address + i * 4, &bits, 4);
   }
 }
 
-void write_nan(const Place& place) {
+void write_nan(const StepOperand& place) {
   if (place.elements() == 0) return;
-  std::byte* const last = place.data + place.bytes() - place.width();
-  std::memset(last, 0xFF, place.width());  // a NaN of every float dtype, -1 of the integers
+  std::byte* const last = place.address + place.bytes() - size_of(place.dtype);
+  std::memset(last, 0xFF, size_of(place.dtype));  // a NaN of every float dtype, -1 of the integers
   if (place.dtype == DType::Bool) *last = std::byte{0};
 }
 
 /// Of `source` the elements where every axis that is summed stands at 0.
-void keep_first_terms(const Command& command, const Place& source, const Place& result) {
+void keep_first_terms(const Command& command, const StepOperand& source, const StepOperand& result) {
   const std::optional<std::vector<int>> axes = canonical_axes(command.attr_list("axes"), source.shape.rank());
   if (!axes || source.elements() == 0) return;
   size_t to = 0;
@@ -91,177 +81,76 @@ void keep_first_terms(const Command& command, const Place& source, const Place& 
       rest /= size;
     }
     if (first)
-      std::memcpy(result.data + to++ * result.width(), source.data + i * source.width(),
-                  std::min(source.width(), result.width()));
+      std::memcpy(result.address + to++ * size_of(result.dtype), source.address + i * size_of(source.dtype),
+                  std::min(size_of(source.dtype), size_of(result.dtype)));
   }
 }
 
-class NothingFetched final : public Fetch {
+class FaultyExecutable final : public SteppingExecutable {
  public:
-  [[nodiscard]] bool ready() override { return true; }
-  [[nodiscard]] std::optional<std::span<const std::byte>> wait() override { return std::nullopt; }
-};
-
-class FaultyExecutable final : public Executable {
- public:
-  FaultyExecutable(std::unique_ptr<Executable> inner, std::shared_ptr<const Plan> plan, const Bindings& bindings,
-                   std::shared_ptr<Lie> lie)
-      : inner_(std::move(inner)), plan_(std::move(plan)), bindings_(bindings), lie_(std::move(lie)) {}
-
-  using Executable::run;
-  void run(uint64_t times) override {
-    for (uint64_t i = 0; i < times && !fault_; ++i) {
-      play(0, plan_->commands.size());
-      ++passes_;
-    }
-  }
-  void run(uint64_t first, uint64_t last) override { play(first, last); }
-  void bind(TensorId tensor, std::byte* address) override {
-    inner_->bind(tensor, address);
-    bindings_.tensors[tensor] = address;
-  }
-  [[nodiscard]] std::unique_ptr<Fetch> fetch(std::span<const ByteRange> ranges) override {
-    if (fault_) return std::make_unique<NothingFetched>();
-    return inner_->fetch(ranges);
-  }
-  [[nodiscard]] std::optional<FaultRecord> fault() override {
-    passes_ = 0;
-    return std::exchange(fault_, std::nullopt);
-  }
-  [[nodiscard]] std::optional<Profile> profile() override { return inner_->profile(); }
+  FaultyExecutable(std::unique_ptr<Executable> executable, Backend& on, std::shared_ptr<const Plan> plan_of_it,
+                   const Bindings& bound, std::shared_ptr<Lie> lie)
+      : SteppingExecutable(std::move(executable), on, std::move(plan_of_it), bound), lie_(std::move(lie)) {}
 
  private:
-  [[nodiscard]] const Command& command(uint64_t i) const { return plan_->commands[i].command; }
-
-  [[nodiscard]] bool chosen(uint64_t i) const {
-    if (command(i).op->opcode != lie_->opcode) return false;
+  [[nodiscard]] bool stops_at(uint64_t index) const override {
+    if (plan().commands[index].command.op->opcode != lie_->opcode) return false;
     if (lie_->result.empty()) return true;
-    const std::vector<Place> places = places_of(i);
-    return std::any_of(places.begin(), places.end(), [&](const Place& place) {
-      return place.written && plan_->module.module().tensors[place.id].name == lie_->result;
+    const std::vector<StepOperand> operands = operands_of(index);
+    return std::any_of(operands.begin(), operands.end(), [&](const StepOperand& operand) {
+      return is_written(operand) && module().tensors[operand.id].name == lie_->result;
     });
   }
 
-  /// Pieces without a chosen command are the inner executable's; a loop around one is walked here.
-  void play(uint64_t first, uint64_t last) {
-    uint64_t begin = first, at = first;
-    while (at < last && !fault_) {
-      const uint64_t end = plan_->matching[at];
-      if (end > at) {
-        uint64_t inside = at + 1;
-        while (inside < end && !chosen(inside)) ++inside;
-        if (inside < end) {
-          pass_on(begin, at);
-          loop(at, end);
-          begin = end + 1;
-        }
-        at = end + 1;
-        continue;
-      }
-      if (chosen(at)) {
-        pass_on(begin, at);
-        if (!fault_) lie(at);
-        begin = at + 1;
-      }
-      ++at;
-    }
-    pass_on(begin, at);
-  }
-
-  void pass_on(uint64_t first, uint64_t last) {
-    if (first >= last || fault_) return;
-    inner_->run(first, last);
-    fault_ = inner_->fault();
-    if (fault_) fault_->step = passes_;
-  }
-
-  void loop(uint64_t head, uint64_t end) {
-    const Command& at = command(head);
-    const int64_t max = at.op->opcode == Opcode::Repeat && at.id(0) == kAbsent ? 0 : at.attr_int("max");
-    if (at.op->opcode == Opcode::While) {
-      for (int64_t i = 0; i < max && !fault_ && integer(head) != 0; ++i) play(head + 1, end);
-      return;
-    }
-    const int64_t count = max == 0 && at.id(0) == kAbsent ? at.attr_int("count") : integer(head);
-    if (at.id(0) != kAbsent && count > max) return pass_on(head, end + 1);  // faults
-    for (int64_t i = 0; i < count && !fault_; ++i) play(head + 1, end);
-  }
-
-  [[nodiscard]] int64_t integer(uint64_t head) const {
-    const Place scalar = places_of(head)[0];
-    int64_t value = 0;
-    if (scalar.dtype == DType::I32) {
-      int32_t narrow = 0;
-      std::memcpy(&narrow, scalar.data, sizeof narrow);
-      value = narrow;
-    } else {
-      std::memcpy(&value, scalar.data, scalar.width());
-    }
-    return value;
-  }
-
-  [[nodiscard]] std::vector<Place> places_of(uint64_t index) const {
-    const Command& at = command(index);
-    std::vector<Place> places;
-    size_t position = 0;
-    for (size_t operand = 0; operand < at.ends.size(); ++operand)
-      for (; position < at.ends[operand]; ++position) {
-        const TensorId id = at.ids[position];
-        if (!at.is_tensor(operand) || id == kAbsent) continue;
-        const Placement& place = plan_->tensors[id];
-        const OperandType& type = plan_->types[index][position];
-        std::byte* const data =
-            place.segment == Segment::Arena ? bindings_.arena + place.offset : bindings_.tensors[id];
-        places.push_back({id, data, type.dtype, type.shape, at.access(operand) != Access::Read});
-      }
-    return places;
-  }
-
-  void lie(uint64_t index) {
+  void step(uint64_t index) override {
     const uint64_t playing = lie_->plays++;
     if (lie_->playing && *lie_->playing != playing) return pass_on(index, index + 1);
-    const std::vector<Place> places = places_of(index);
+    const std::vector<StepOperand> operands = operands_of(index);
     std::vector<std::vector<std::byte>> before;
-    before.reserve(places.size());
-    for (const Place& place : places) before.push_back(place.copy());
+    before.reserve(operands.size());
+    for (const StepOperand& operand : operands) before.emplace_back(operand.address, operand.address + operand.bytes());
     if (lie_->kind == Kind::Tf32)
-      for (const Place& place : places)
-        if (!place.written) round_to_tf32(place);
+      for (const StepOperand& operand : operands)
+        if (!is_written(operand)) round_to_tf32(operand);
     pass_on(index, index + 1);
-    if (lie_->kind == Kind::Tf32) restore_sources(places, before);
-    if (fault_) return;
+    if (lie_->kind == Kind::Tf32) restore_sources(operands, before);
+    if (faulted()) return;
     if (lie_->kind == Kind::Stale)
-      for (size_t i = 0; i < places.size(); ++i)
-        if (places[i].written) put(places[i], before[i]);
-    const auto result =
-        std::find_if(places.begin(), places.end(), [](const Place& p) { return p.written && p.elements() != 0; });
-    if (result != places.end()) corrupt(index, places, *result, playing);
+      for (size_t i = 0; i < operands.size(); ++i)
+        if (is_written(operands[i])) put(operands[i], before[i]);
+    const auto result = std::find_if(operands.begin(), operands.end(), [](const StepOperand& operand) {
+      return is_written(operand) && operand.elements() != 0;
+    });
+    if (result != operands.end()) corrupt(index, operands, *result, playing);
   }
 
-  static void restore_sources(const std::vector<Place>& places, const std::vector<std::vector<std::byte>>& before) {
-    for (size_t i = 0; i < places.size(); ++i) {
-      const bool overwritten = std::any_of(places.begin(), places.end(),
-                                           [&](const Place& other) { return other.written && meet(places[i], other); });
-      if (!places[i].written && !overwritten) put(places[i], before[i]);
+  static void restore_sources(const std::vector<StepOperand>& operands,
+                              const std::vector<std::vector<std::byte>>& before) {
+    for (size_t i = 0; i < operands.size(); ++i) {
+      const bool overwritten = std::any_of(operands.begin(), operands.end(), [&](const StepOperand& other) {
+        return is_written(other) && meet(operands[i], other);
+      });
+      if (!is_written(operands[i]) && !overwritten) put(operands[i], before[i]);
     }
   }
 
-  void corrupt(uint64_t index, const std::vector<Place>& places, const Place& result, uint64_t playing) const {
-    const size_t width = result.width();
+  void corrupt(uint64_t index, const std::vector<StepOperand>& operands, const StepOperand& result,
+               uint64_t playing) const {
+    const uint64_t width = size_of(result.dtype);
     switch (lie_->kind) {
       case Kind::Lane:
-        for (size_t i = std::min<size_t>(5, result.elements() - 1); i < result.elements(); i += 32)
-          std::memset(result.data + i * width, 0, width);
+        for (uint64_t i = std::min<uint64_t>(5, result.elements() - 1); i < result.elements(); i += 32)
+          std::memset(result.address + i * width, 0, width);
         break;
       case Kind::Index:
-        std::rotate(result.data, result.data + width, result.data + result.bytes());
+        std::rotate(result.address, result.address + width, result.address + result.bytes());
         break;
       case Kind::Broadcast:
-        for (const Place& source : places)
-          if (!source.written) keep_first_terms(command(index), source, result);
+        for (const StepOperand& source : operands)
+          if (!is_written(source)) keep_first_terms(plan().commands[index].command, source, result);
         break;
       case Kind::Order:
-        if (playing % 2 == 1) result.data[0] ^= std::byte{1};
+        if (playing * 0x9E3779B97F4A7C15u >> 63 == 1) result.address[0] ^= std::byte{1};
         break;
       case Kind::Nan:
         write_nan(result);
@@ -272,39 +161,25 @@ class FaultyExecutable final : public Executable {
     }
   }
 
-  std::unique_ptr<Executable> inner_;
-  std::shared_ptr<const Plan> plan_;
-  Bindings bindings_;
   std::shared_ptr<Lie> lie_;
-  std::optional<FaultRecord> fault_;
-  uint64_t passes_ = 0;
 };
 
-class FaultyBackend final : public Backend {
+class FaultyBackend final : public SteppingBackend {
  public:
-  FaultyBackend(std::unique_ptr<Backend> inner, const std::string& spec, Lie lie)
-      : inner_(std::move(inner)), capabilities_(inner_->capabilities()), lie_(std::make_shared<Lie>(std::move(lie))) {
+  FaultyBackend(std::unique_ptr<Backend> cpu, const std::string& spec, Lie lie)
+      : SteppingBackend(std::move(cpu)),
+        capabilities_(inner().capabilities()),
+        lie_(std::make_shared<Lie>(std::move(lie))) {
     capabilities_.name = spec;
   }
   [[nodiscard]] const Capabilities& capabilities() const override { return capabilities_; }
-  [[nodiscard]] std::unique_ptr<Buffer> allocate(uint64_t bytes) override { return inner_->allocate(bytes); }
-  void upload(std::byte* to, std::span<const std::byte> from) override { inner_->upload(to, from); }
-  [[nodiscard]] bool initialise(std::byte* to, const Initialiser& initialiser) override {
-    return inner_->initialise(to, initialiser);
-  }
-  void download(std::span<std::byte> to, const std::byte* from) override { inner_->download(to, from); }
-  [[nodiscard]] Selection select(const Command& command, std::span<const OperandType> types) override {
-    return inner_->select(command, types);
-  }
   [[nodiscard]] std::unique_ptr<Executable> prepare(std::shared_ptr<const Plan> plan,
                                                     const Bindings& bindings) override {
-    std::unique_ptr<Executable> executable = inner_->prepare(plan, bindings);
-    return std::make_unique<FaultyExecutable>(std::move(executable), std::move(plan), bindings, lie_);
+    std::unique_ptr<Executable> executable = inner().prepare(plan, bindings);
+    return std::make_unique<FaultyExecutable>(std::move(executable), inner(), std::move(plan), bindings, lie_);
   }
-  void synchronize() override { inner_->synchronize(); }
 
  private:
-  std::unique_ptr<Backend> inner_;
   Capabilities capabilities_;
   std::shared_ptr<Lie> lie_;
 };
