@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "assembler/assembler.h"
+#include "difftest/fuzz_values.h"
 #include "vm/command_buffer.h"
 #include "vm/compare.h"
 #include "vm/container.h"
@@ -264,8 +265,26 @@ std::optional<FuzzFinding> Fuzzer::compare_texts(const GeneratedTape& tape) {
   return std::nullopt;
 }
 
-std::optional<FuzzFinding> Fuzzer::compare_values(const GeneratedTape&) {
-  return std::nullopt;
+std::optional<FuzzFinding> Fuzzer::compare_values(const GeneratedTape& tape) {
+  if (!checker_) {
+    ParityOptions options;
+    options.subject = [this] {
+      BackendOptions how;  // the CPU with BLAS: its canonical order is what it is held against
+      how.threads = 1;
+      how.canonical_order = options_.backend != "cpu";
+      return options_.open(options_.backend, how);
+    };
+    options.own_products = options_.backend == "cpu";
+    checker_ = std::make_unique<difftest::TapeChecker>(options);
+  }
+  const std::optional<difftest::WrongCommand> wrong = checker_->check(tape);
+  tally_.checked = checker_->checked();
+  if (!wrong) return std::nullopt;
+  const std::string_view what = wrong->what;
+  const std::string kind = what.find("cpu64") != std::string::npos ? "against cpu64" : "against cpu";
+  return finding(
+      tape, "value", fmt::format("{} {}, {}", wrong->cell.op->mnemonic, name_of(wrong->cell.dtype), kind),
+      fmt::format("command {} of the inlined entry, {}: {}", wrong->index, wrong->cell.op->mnemonic, wrong->what));
 }
 
 }  // namespace tape

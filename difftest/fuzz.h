@@ -15,6 +15,9 @@
 #include "vm/machine.h"
 
 namespace tape {
+namespace difftest {
+class TapeChecker;
+}
 
 struct FuzzOptions {
   GenerateOptions tapes;        // number is that of the tape
@@ -67,6 +70,7 @@ class Fuzzer {
 
   FuzzOptions options_;
   std::vector<Way> ways_;
+  std::unique_ptr<difftest::TapeChecker> checker_;
   FuzzTally tally_;
 };
 

@@ -143,6 +143,20 @@ double lost_weights(const OpCase& one, const CaseResult& inputs) {
   return (one.dtype == DType::F16 ? 0x1p-25 : 0x1p-126) * most;
 }
 
+/// The same in f32: a weight below the normal range has an error of 2^-150, and meets values or, in gradients, sums of
+/// products of two operands.
+double lost_in_denormals(const OpCase& one, const CaseResult& inputs) {
+  double most = 0;
+  for (const HostArray& array : inputs.tensors) {
+    if (!is_float(array.dtype)) continue;
+    double sum = 0;
+    for (const double x : doubles(array)) sum += std::isfinite(x) ? std::abs(x) : 0;
+    most = std::max(most, sum);
+  }
+  const double scale = std::max(1.0, std::abs(command_of(one).attr_float("scale")));
+  return 0x1p-149 * scale * (1 + most) * (1 + most);
+}
+
 double sign_of(uint64_t sample, size_t id, size_t i) {
   uint64_t x = (sample * 1000003 + id) * 0x9E3779B97F4A7C15u + i;
   x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
@@ -253,7 +267,9 @@ TensorBound OracleBounds::of(size_t tensor) const {
   // The weights of halves enter their product with the values as halves.
   const bool attention = case_.op->shape == ShapeRule::Attention || case_.op->shape == ShapeRule::AttentionGrad;
   const double weights = attention && is_half(case_.dtype) ? 2 * precision_of(case_.dtype).unit : 0;
-  const double lost = attention && is_half(case_.dtype) ? lost_weights(case_, base_) : 0;
+  const double lost = attention && is_half(case_.dtype) ? lost_weights(case_, base_)
+                      : attention && narrow             ? lost_in_denormals(case_, base_)
+                                                        : 0;
   // Sums and products of integers are exact in any order while no partial result needs more digits than there are.
   const Linear* const linear = find_linear(*case_.op);
   const bool integers = closed_ && linear != nullptr && !linear->divides && case_.inputs == CaseInputs::Integers &&
@@ -272,7 +288,7 @@ TensorBound OracleBounds::of(size_t tensor) const {
     if (!std::isfinite(bound.oracle[i]) || !std::isfinite(allowed) || x + allowed > out.largest ||
         spread > inner.largest)
       allowed = kInf;
-    if (integers && m <= exact && x == std::floor(x) && m == std::floor(m))
+    if (integers && allowed < kInf && m <= exact && x == std::floor(x) && m == std::floor(m))
       allowed = x <= 1 / out.unit ? 0 : out.unit * x;
     bound.allowed[i] = allowed;
   }

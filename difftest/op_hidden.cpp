@@ -33,7 +33,9 @@ class Hidden {
         {ShapeRule::GroupNormWeightGrad, &Hidden::norm_weight_grad},
         {ShapeRule::BatchNormWeightGrad, &Hidden::norm_weight_grad},
         {ShapeRule::CrossEntropyGrad, &Hidden::cross_entropy_grad},
-        {ShapeRule::Axis, &Hidden::log_softmax_grad},
+        {ShapeRule::CrossEntropy, &Hidden::log_of_sum},
+        {ShapeRule::Reduce, &Hidden::log_of_sum},
+        {ShapeRule::Axis, &Hidden::log_softmax},
         {ShapeRule::LstmCell, &Hidden::cell},
         {ShapeRule::GruCell, &Hidden::cell},
         {ShapeRule::LstmCellGrad, &Hidden::cell_grad},
@@ -185,6 +187,30 @@ class Hidden {
       const double target = smoothing / classes + (static_cast<double>(column) == labels[row] ? 1 - smoothing : 0);
       result_[i] = 2 * target * scale * std::abs(g[g.size() == 1 ? 0 : row]);
     }
+  }
+  /// The log of a sum of exponentials whose largest is 1: a relative error of the sum is an absolute one of its log,
+  /// and the log, at most that of the number of terms, is rounded itself before it meets what may cancel it.
+  void log_of_sum(size_t tensor) {
+    const Opcode opcode = one_.op->opcode;
+    if (opcode != Opcode::LogSoftmax && opcode != Opcode::LogSumExp && opcode != Opcode::CrossEntropy) return;
+    double elements = 1;
+    for (const Tensor& each : tensors_) elements = std::max(elements, static_cast<double>(each.shape.elements()));
+    // Reduced by a sum, a loss has an error for each row.
+    const bool sums = opcode == Opcode::CrossEntropy && tensors_[tensor].shape.rank() == 0;
+    std::fill(result_.begin(), result_.end(), (1 + std::log(elements)) * (sums ? largest_rows() : 1));
+  }
+  /// Rows of the labels, where a mean does not divide by them.
+  [[nodiscard]] double largest_rows() const {
+    if (command_.attr_int("reduction") != 1) return 1;
+    double rows = 1;
+    for (const Tensor& each : tensors_)
+      if (each.name == "labels") rows = std::max(rows, static_cast<double>(each.shape.elements()));
+    return rows;
+  }
+
+  void log_softmax(size_t tensor) {
+    log_of_sum(tensor);
+    log_softmax_grad(tensor);
   }
   /// g - e^y sum(g).
   void log_softmax_grad(size_t tensor) {

@@ -56,6 +56,14 @@ class Worker {
         reference_(open_cpu(false), kReferencePoison),
         oracle_(open_cpu(true), kOraclePoison) {}
 
+  /// What is wrong with a case; empty for nothing.
+  std::string wrong_with(const OpCase& one) {
+    wrong_.clear();
+    check(one);
+    return wrong_;
+  }
+  [[nodiscard]] const CaseResult& expected() const { return expected_; }
+
   void check(const OpInfo& op, DType dtype) {
     size_t shown = 0;
     std::vector<OpCase> cases;
@@ -120,7 +128,8 @@ class Worker {
   }
 
   void check(const OpCase& one) {
-    const CaseResult expected = reference_.play(one);
+    expected_ = reference_.play(one);
+    const CaseResult& expected = expected_;
     const CaseResult got = subject_.play(one);
     ++report_.cases;
     if (!expected.overwritten.empty()) fail("the CPU wrote " + expected.overwritten);
@@ -222,6 +231,7 @@ class Worker {
   const ParityOptions& options_;
   ParityReport& report_;
   CasePlayer subject_, reference_, oracle_;
+  CaseResult expected_;
   std::optional<OracleBounds> bounds_;
   std::string wrong_;
 };
@@ -277,5 +287,28 @@ ParityReport check_parity(const ParityOptions& options) {
   std::sort(total.failures.begin(), total.failures.end());
   return total;
 }
+
+namespace difftest {
+
+struct CaseChecker::Impl {
+  explicit Impl(const ParityOptions& given) : options(given), worker(options, report) {}
+  ParityOptions options;
+  ParityReport report;
+  Worker worker;
+};
+
+CaseChecker::CaseChecker(const ParityOptions& options) : impl_(std::make_unique<Impl>(options)) {}
+CaseChecker::~CaseChecker() = default;
+std::string CaseChecker::check(const OpCase& one) {
+  return impl_->worker.wrong_with(one);
+}
+const CaseResult& CaseChecker::expected() const {
+  return impl_->worker.expected();
+}
+const ParityReport& CaseChecker::report() const {
+  return impl_->report;
+}
+
+}  // namespace difftest
 
 }  // namespace tape

@@ -38,4 +38,30 @@ struct ParityReport {
 
 [[nodiscard]] ParityReport check_parity(const ParityOptions& options);
 
+namespace difftest {
+
+struct CaseResult;
+
+/// The same for single cases, with backends of its own.
+class CaseChecker {
+ public:
+  /// Of the options: subject, against_oracle and own_products.
+  explicit CaseChecker(const ParityOptions& options);
+  ~CaseChecker();
+  CaseChecker(const CaseChecker&) = delete;
+  CaseChecker& operator=(const CaseChecker&) = delete;
+
+  /// What is wrong with the case; empty for nothing. Throws Error(Unavailable) for a row without a kernel.
+  [[nodiscard]] std::string check(const OpCase& one);
+  /// What the CPU in canonical order made of the case that was checked last.
+  [[nodiscard]] const CaseResult& expected() const;
+  [[nodiscard]] const ParityReport& report() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace difftest
+
 }  // namespace tape
