@@ -25,7 +25,7 @@ void copy_text(char (&to)[kSize], const std::string& text) {
 
 }  // namespace
 
-tape_cuda_card find_card(int& device) {
+FoundCard find_card() {
   int driver = 0, runtime = 0, count = 0;
   static_cast<void>(cudaDriverGetVersion(&driver));
   static_cast<void>(cudaRuntimeGetVersion(&runtime));
@@ -37,7 +37,7 @@ tape_cuda_card find_card(int& device) {
     refuse(fmt::format("the driver (CUDA {}) finds no card: {}", version_text(driver),
                        cudaGetErrorString(status == cudaSuccess ? cudaErrorNoDevice : status)));
   std::string reason;
-  for (device = 0; device < count; ++device) {
+  for (int device = 0; device < count; ++device) {
     cudaDeviceProp properties{};
     check(cudaSetDevice(device), "cudaSetDevice");
     check(cudaGetDeviceProperties(&properties, device), "cudaGetDeviceProperties");
@@ -48,7 +48,8 @@ tape_cuda_card find_card(int& device) {
                            properties.minor);
       continue;
     }
-    tape_cuda_card card{};
+    FoundCard found{device, {}, attributes.ptxVersion >= 90};
+    tape_cuda_card& card = found.card;
     size_t free = 0, total = 0;
     check(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
     copy_text(card.name, properties.name);
@@ -58,7 +59,7 @@ tape_cuda_card find_card(int& device) {
     card.major = static_cast<uint32_t>(properties.major);
     card.minor = static_cast<uint32_t>(properties.minor);
     card.processors = static_cast<uint32_t>(properties.multiProcessorCount);
-    return card;
+    return found;
   }
   refuse(reason);
 }

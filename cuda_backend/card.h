@@ -5,7 +5,15 @@
 
 namespace tape::cuda {
 
-/// Makes the first usable card current for this thread and describes it. Throws Error(Unavailable) with the reason.
-[[nodiscard]] tape_cuda_card find_card(int& device);
+struct FoundCard {
+  int device = 0;
+  tape_cuda_card card{};
+  /// The kernels were compiled for compute capability 9.0 or later: clusters and programmatic launches work. False on
+  /// an older card, and where this build's code for one is translated to a later card.
+  bool hopper = false;
+};
+
+/// Makes the first usable card current for this thread. Throws Error(Unavailable) with the reason.
+[[nodiscard]] FoundCard find_card();
 
 }  // namespace tape::cuda

@@ -9,7 +9,7 @@ find_package(CUDAToolkit REQUIRED)
 if(TAPE_CCACHE)
   set(CMAKE_CUDA_COMPILER_LAUNCHER ${TAPE_CCACHE})
 endif()
-set(TAPE_CUDA_ARCHITECTURES "90a-real;90-virtual" CACHE STRING "architectures of the CUDA kernels")
+set(TAPE_CUDA_ARCHITECTURES "80-real;90a-real;90-virtual" CACHE STRING "architectures of the CUDA kernels")
 
 file(GLOB_RECURSE cuda_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/cuda_backend/*.cpp
      ${PROJECT_SOURCE_DIR}/cuda_backend/*.cu)

@@ -17,6 +17,7 @@ using tape::Error;
 struct tape_cuda_backend {
   int device = 0;
   tape_cuda_card card{};
+  bool hopper = false;
   tape_cuda_options options{};
   std::unique_ptr<tape::cuda::Stream> stream;
   std::vector<std::string> notes;
@@ -73,8 +74,7 @@ auto guarded(tape_cuda_backend* backend, tape_cuda_error* error, F&& f) -> declt
 
 void probe(tape_cuda_card* card, tape_cuda_error* error) {
   guarded(error, [&] {
-    int device = 0;
-    *card = tape::cuda::find_card(device);
+    *card = tape::cuda::find_card().card;
     if (const std::string reason = tape::cuda::why_no_compiler(); !reason.empty()) {
       const size_t length = std::strlen(card->driver);
       std::snprintf(card->driver + length, sizeof card->driver - length, ", MAP is interpreted: %s", reason.c_str());
@@ -85,7 +85,10 @@ void probe(tape_cuda_card* card, tape_cuda_error* error) {
 tape_cuda_backend* open_card(const tape_cuda_options* options, tape_cuda_card* card, tape_cuda_error* error) {
   return guarded(error, [&] {
     auto backend = std::make_unique<tape_cuda_backend>();
-    backend->card = tape::cuda::find_card(backend->device);
+    const tape::cuda::FoundCard found = tape::cuda::find_card();
+    backend->device = found.device;
+    backend->card = found.card;
+    backend->hopper = found.hopper;
     backend->options = *options;
     backend->stream = std::make_unique<tape::cuda::Stream>();
     backend->notes = tape::cuda::library_notes();
@@ -141,8 +144,7 @@ void initialise(tape_cuda_backend* backend, void* to, const tape_cuda_initial* v
 }
 
 tape::cuda::LowerOptions lower_options(const tape_cuda_backend& backend) {
-  return {backend.options.canonical_order != 0, backend.card.major == 0 || backend.card.major >= 9,  // 0: emulated
-          backend.options.profile != 0};
+  return {backend.options.canonical_order != 0, backend.hopper, backend.options.profile != 0};
 }
 
 void add_note(tape_cuda_backend& backend, const std::string& note) {
@@ -155,7 +157,7 @@ tape::cuda::PlayOptions play_options(tape_cuda_backend& backend) {
   tape::cuda::PlayOptions options;
   options.mode = static_cast<tape::cuda::PlayMode>(backend.options.mode);
   options.branches = static_cast<tape::cuda::Branches>(backend.options.branches);
-  options.programmatic = backend.card.major == 0 || backend.card.major >= 9;
+  options.programmatic = backend.hopper;
   options.processors = backend.card.processors;
   options.note = [&backend](const std::string& note) { add_note(backend, note); };
   return options;

@@ -179,7 +179,9 @@ struct cudaDeviceProp {
   char name[64] = "emulated on the processor";
   int major = 0, minor = 0, multiProcessorCount = 1;
 };
-struct cudaFuncAttributes {};
+struct cudaFuncAttributes {
+  int ptxVersion;  // TAPE_EMULATED_CODE: the compute capability that the kernels are taken to be compiled for
+};
 enum cudaLaunchAttributeID {
   cudaLaunchAttributeIgnore = 0,
   cudaLaunchAttributeClusterDimension = 4,
@@ -223,9 +225,7 @@ cudaError_t cudaGetDeviceCount(int* count);
 inline cudaError_t cudaGetDeviceProperties(cudaDeviceProp*, int) {
   return cudaSuccess;
 }
-inline cudaError_t cudaFuncGetAttributes(cudaFuncAttributes*, const void*) {
-  return cudaSuccess;
-}
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* kernel);
 cudaError_t cudaMemGetInfo(size_t* free, size_t* total);
 cudaError_t cudaDriverGetVersion(int* version);
 inline cudaError_t cudaRuntimeGetVersion(int* version) {

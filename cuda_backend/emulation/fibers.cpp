@@ -223,6 +223,11 @@ std::atomic<int64_t> launches;
 
 }  // namespace
 
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void*) {
+  attributes->ptxVersion = static_cast<int>(setting("TAPE_EMULATED_CODE", 90));
+  return cudaSuccess;
+}
+
 bool emulation::broken(int64_t launched) {
   const int64_t at = setting("TAPE_EMULATION_FAILS", 0);
   if (at == 0) launches = 0;

@@ -465,9 +465,16 @@ void cudaGraphSetConditional(cudaGraphConditionalHandle handle, unsigned value) 
   reinterpret_cast<Condition*>(handle)->value = value;
 }
 
+/// Clusters and programmatic launches are for later code.
+static bool before_hopper(const void* kernel) {
+  cudaFuncAttributes attributes{};
+  return cudaFuncGetAttributes(&attributes, kernel) == cudaSuccess && attributes.ptxVersion < 90;
+}
+
 cudaError_t cudaGraphKernelNodeSetAttribute(cudaGraphNode_t node, cudaLaunchAttributeID id,
                                             const cudaLaunchAttributeValue* value) {
-  if (node->type != cudaGraphNodeTypeKernel || id != cudaLaunchAttributeClusterDimension) return cudaErrorInvalidValue;
+  if (node->type != cudaGraphNodeTypeKernel || id != cudaLaunchAttributeClusterDimension || before_hopper(node->kernel))
+    return cudaErrorInvalidValue;
   const unsigned x = value->clusterDim.x;
   return x == 0 || node->grid.x % x != 0 ? cudaErrorInvalidValue : cudaSuccess;
 }
@@ -705,6 +712,7 @@ cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t stre
 }
 cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void* kernel, void** arguments) {
   bool programmatic = false;
+  if (config->numAttrs != 0 && before_hopper(kernel)) return cudaErrorInvalidValue;
   for (unsigned i = 0; i < config->numAttrs; ++i)
     programmatic = programmatic || (config->attrs[i].id == cudaLaunchAttributeProgrammaticStreamSerialization &&
                                     config->attrs[i].val.programmaticStreamSerializationAllowed != 0);

@@ -60,8 +60,8 @@ __global__ void __launch_bounds__(kThreads) largest(const __grid_constant__ Larg
 }
 
 __global__ void __launch_bounds__(kThreads) largest_check(const __grid_constant__ LargestCheckArgs args) {
-  cudaGridDependencySynchronize();
-  cudaTriggerProgrammaticLaunchCompletion();
+  await_grids();
+  release_grids();
   struct Test {
     const LargestCheckArgs& args;
     __device__ bool bad(int64_t row) const { return args.largest[row] < 0; }

@@ -6,8 +6,8 @@ namespace tape::cuda {
 namespace {
 
 __device__ __forceinline__ void begin() {
-  cudaGridDependencySynchronize();
-  cudaTriggerProgrammaticLaunchCompletion();
+  await_grids();
+  release_grids();
 }
 
 template <class T>

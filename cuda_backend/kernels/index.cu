@@ -376,8 +376,8 @@ __device__ __forceinline__ int64_t row_of(const LoadArgs& args, int64_t epoch, i
 }
 
 __global__ void load_rows(const __grid_constant__ LoadArgs args) {
-  cudaGridDependencySynchronize();
-  cudaTriggerProgrammaticLaunchCompletion();
+  await_grids();
+  release_grids();
   constexpr int64_t kNothing = -1, kZeros = -2;
   __shared__ int64_t shared_row;
   const int64_t i = blockIdx.x;

@@ -39,8 +39,8 @@ __device__ int64_t count_labels(const Test& test, int64_t rows, int64_t ignore) 
 }
 
 __global__ void __launch_bounds__(256) labels(const __grid_constant__ LabelArgs args) {
-  cudaGridDependencySynchronize();
-  cudaTriggerProgrammaticLaunchCompletion();
+  await_grids();
+  release_grids();
   const LabelTest<LabelArgs> test{args, args.wide != 0};
   const int64_t counted = count_labels(test, args.rows, args.ignore);
   if (threadIdx.x == 0) *args.counted = counted;

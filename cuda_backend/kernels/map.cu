@@ -246,8 +246,8 @@ __global__ void __launch_bounds__(kThreads) map(const __grid_constant__ MapArgs<
 
 template <int kCapacity>
 __global__ void __launch_bounds__(kThreads) map_check(const __grid_constant__ MapArgs<kCapacity> args) {
-  cudaGridDependencySynchronize();
-  cudaTriggerProgrammaticLaunchCompletion();
+  await_grids();
+  release_grids();
   struct Test {
     const MapArgs<kCapacity>& args;
     const Registers& registers;

@@ -106,23 +106,6 @@ struct alignas(sizeof(T) * N < 16 ? sizeof(T) * N : 16) Pack {
   T value[N];
 };
 
-/// Values of shared memory of another block of the cluster.
-template <class C>
-__device__ __forceinline__ const C* in_block(const C* own, int rank) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  uint64_t there;
-  asm("mapa.u64 %0, %1, %2;" : "=l"(there) : "l"(reinterpret_cast<uint64_t>(own)), "r"(rank));
-  return reinterpret_cast<const C*>(there);
-#else
-  return own;
-#endif
-}
-__device__ __forceinline__ void cluster_barrier() {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  asm volatile("barrier.cluster.arrive.release;\n\tbarrier.cluster.wait.acquire;" ::: "memory");
-#endif
-}
-
 /// N values by halves: of n, j meets j + ceil(n/2).
 template <int N, class C, class Read>
 __device__ __forceinline__ C halve_values(const Read& read) {

@@ -402,43 +402,26 @@ struct Exchange {
   __device__ __forceinline__ Exchange(float* memory, uint64_t* barrier, uint32_t blocks)
       : room(memory), arrival(barrier), splits(static_cast<int>(blocks)), rank(static_cast<int>(blockIdx.x)) {
     if (splits == 1) return;
-    if (threadIdx.x == 0) {
-      asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(shared_word(arrival)) : "memory");
-      asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-    }
+    if (threadIdx.x == 0) make_byte_barrier(shared_word(arrival));
     __syncwarp();
-    asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+    arrive_at_cluster();
   }
   /// Before the first packet is sent.
   __device__ __forceinline__ void open() {
     magic = (65'535u + static_cast<uint32_t>(splits)) / static_cast<uint32_t>(splits);
-    asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
-    if constexpr (!kOwnRoom)
-      asm volatile("barrier.cluster.arrive.release.aligned;\n\tbarrier.cluster.wait.acquire.aligned;" ::: "memory");
-    if (threadIdx.x == 0)
-      asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_word(arrival)),
-                   "r"((quotient(kPackets - 1 - rank) + 1) * splits * 16)
-                   : "memory");
+    await_cluster();
+    if constexpr (!kOwnRoom) aligned_cluster_barrier();
+    if (threadIdx.x == 0) expect_bytes(shared_word(arrival), (quotient(kPackets - 1 - rank) + 1) * splits * 16);
   }
   __device__ __forceinline__ void send(int packet, const Four& sums) const {
     const int slot = quotient(packet), owner = packet - slot * splits;
-    uint32_t place, barrier;
-    asm("mapa.shared::cluster.u32 %0, %1, %2;"
-        : "=r"(place)
-        : "r"(shared_word(room + (rank * slots() + slot) * 4)), "r"(owner));
-    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(barrier) : "r"(shared_word(arrival)), "r"(owner));
-    asm volatile(
-        "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(place),
-        "f"(sums.value[0]), "f"(sums.value[1]), "f"(sums.value[2]), "f"(sums.value[3]), "r"(barrier)
-        : "memory");
+    send_four(word_in_block(shared_word(room + (rank * slots() + slot) * 4), owner), sums.value,
+              word_in_block(shared_word(arrival), owner));
   }
   /// end(packet, sums) for those of this block.
   template <int kThreads, class End>
   __device__ __forceinline__ void close(const End& end) const {
-    asm volatile(
-        "{\n\t.reg .pred done;\nagain:\n\tmbarrier.try_wait.parity.shared::cta.b64 done, [%0], 0;\n\t"
-        "@!done bra again;\n\t}" ::"r"(shared_word(arrival))
-        : "memory");
+    await_bytes(shared_word(arrival));
 #pragma unroll 1
     for (int slot = static_cast<int>(threadIdx.x); slot * splits + rank < kPackets; slot += kThreads)
       end(slot * splits + rank, halve_fours(splits, [&](int other) {
@@ -447,9 +430,6 @@ struct Exchange {
   }
 
  private:
-  static __device__ __forceinline__ uint32_t shared_word(const void* at) {
-    return static_cast<uint32_t>(__cvta_generic_to_shared(at));
-  }
   [[nodiscard]] __device__ __forceinline__ int quotient(int packet) const {
     return static_cast<int>(static_cast<uint32_t>(packet) * magic >> 16);
   }

@@ -5,6 +5,7 @@
 #include <type_traits>
 
 #include "cuda_backend/kernels/arguments.h"
+#include "cuda_backend/kernels/hopper.cuh"
 #include "opcodes/device/functors.h"
 #include "opcodes/dtype.h"
 
@@ -230,9 +231,9 @@ const void* address_of(KernelOf<Args> kernel) {
 
 /// Waits for the commands before and lets the next kernel start its own prologue; then ends a kernel whose command
 /// comes after a fault. `guard` is null where nobody could notice.
-#define TAPE_KERNEL_BEGIN(args)              \
-  cudaGridDependencySynchronize();           \
-  cudaTriggerProgrammaticLaunchCompletion(); \
+#define TAPE_KERNEL_BEGIN(args) \
+  await_grids();                \
+  release_grids();              \
   if ((args).guard != nullptr && (args).guard->set != 0) return
 
 __device__ __forceinline__ uint64_t first_element() {

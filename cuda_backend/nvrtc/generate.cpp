@@ -115,8 +115,8 @@ class Kernel {
   }}
 }};
 extern "C" __global__ void __launch_bounds__(256) @(const __grid_constant__ compiled::Args<{operands}> args) {{
-  cudaGridDependencySynchronize();
-  cudaTriggerProgrammaticLaunchCompletion();
+  await_grids();
+  release_grids();
   find_first(args.fault, Site{{args.command, {kind}u, 0}}, {elements}ull, @Test{{args}});
 }}
 )",

@@ -5,6 +5,7 @@ set(nvrtc_headers
     cuda_backend/kernels/canonical.cuh
     cuda_backend/kernels/check.cuh
     cuda_backend/kernels/functions.cuh
+    cuda_backend/kernels/hopper.cuh
     cuda_backend/kernels/map_compiled.cuh
     cuda_backend/kernels/tree.h
     cuda_backend/kernels/types.cuh

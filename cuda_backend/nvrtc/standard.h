@@ -13,17 +13,6 @@ using uint64_t = unsigned long long;
 using uintptr_t = unsigned long long;
 static_assert(sizeof(int64_t) == 8 && sizeof(void*) == 8);
 
-inline __device__ void cudaGridDependencySynchronize() {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.wait;" ::: "memory");
-#endif
-}
-inline __device__ void cudaTriggerProgrammaticLaunchCompletion() {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.launch_dependents;");
-#endif
-}
-
 namespace std {
 
 template <class A, class B>
