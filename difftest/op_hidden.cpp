@@ -36,6 +36,7 @@ class Hidden {
         {ShapeRule::CrossEntropy, &Hidden::log_of_sum},
         {ShapeRule::Reduce, &Hidden::log_of_sum},
         {ShapeRule::Axis, &Hidden::log_softmax},
+        {ShapeRule::MatMul, &Hidden::gelu_tanh},
         {ShapeRule::LstmCell, &Hidden::cell},
         {ShapeRule::GruCell, &Hidden::cell},
         {ShapeRule::LstmCellGrad, &Hidden::cell_grad},
@@ -220,6 +221,53 @@ class Hidden {
       const double x = element_as_f64(base_.tensors[tensor].bytes, base_.tensors[tensor].dtype, i);
       result_[i] = std::abs(x - g[i]) + std::abs(g[i]);
     }
+  }
+
+  // ---- products ----
+
+  /// z (1 + tanh(..)) / 2, as libraries write it: 1 + tanh rounds to a multiple of its unit, and z keeps its size where
+  /// next to nothing is left of the sum.
+  void gelu_tanh(size_t tensor) {
+    const auto act = one_.op->attribute("act");
+    if (tensors_[tensor].name != "dst" || act < 0 || command_.attr_int("act") != 3) return;
+    const std::vector<double> z = before_activation(base_.tensors[tensor]);
+    for (size_t i = 0; i < z.size(); ++i) result_[i] = std::max(0.0, -z[i]) / 2;
+  }
+  /// What enters the activation of a product, where its result is not positive.
+  [[nodiscard]] std::vector<double> before_activation(const HostArray& result) const {
+    const Shape d = result.shape, a_shape = shape_of("a"), b_shape = shape_of("b");
+    if (d.rank() < 2 || a_shape.rank() < 2 || b_shape.rank() < 2) return {};
+    const std::vector<double> a = values("a"), b = values("b"), bias = values("bias"), old = values("dst");
+    const bool trans_a = command_.attr_bool("trans_a"), trans_b = command_.attr_bool("trans_b");
+    const int64_t m = d[d.rank() - 2], n = d[d.rank() - 1], k = a_shape[a_shape.rank() - (trans_a ? 2 : 1)];
+    const double alpha = command_.attr_float("alpha");
+    std::vector<double> z(static_cast<size_t>(d.elements()));
+    for (int64_t i = 0; i < d.elements(); ++i) {
+      const auto at = static_cast<size_t>(i);
+      if (element_as_f64(result.bytes, result.dtype, at) > 0) continue;
+      const int64_t batch = i / (m * n), row = i / n % m, column = i % n;
+      const int64_t from_a = batch_of(a_shape, d, batch) * m * k, from_b = batch_of(b_shape, d, batch) * k * n;
+      double sum = 0;
+      for (int64_t l = 0; l < k; ++l)
+        sum += a[static_cast<size_t>(from_a + (trans_a ? l * m + row : row * k + l))] *
+               b[static_cast<size_t>(from_b + (trans_b ? column * k + l : l * n + column))];
+      z[at] = alpha * sum + (bias.empty() ? 0 : bias[static_cast<size_t>(column)]);
+      if (command_.accumulates()) z[at] += old[at];
+    }
+    return z;
+  }
+  /// The matrix of an operand, whose batches are broadcast, that belongs to a matrix of the result.
+  static int64_t batch_of(const Shape& operand, const Shape& result, int64_t batch) {
+    int64_t found = 0, stride = 1;
+    for (int axis = 3; axis <= result.rank(); ++axis) {
+      const int64_t size = result[result.rank() - axis], index = batch % size;
+      batch /= size;
+      if (axis > operand.rank()) continue;
+      const int64_t own = operand[operand.rank() - axis];
+      found += own == 1 ? 0 : index * stride;
+      stride *= own;
+    }
+    return found;
   }
 
   // ---- cells ----
