@@ -5,11 +5,13 @@
 #include <cctype>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <thread>
 
 #include "cli/cli.h"
 #include "cli/progress.h"
 #include "difftest/fuzz_campaign.h"
+#include "difftest/fuzz_reduce.h"
 #include "vm/io/files.h"
 
 namespace tape::cli {
@@ -24,7 +26,7 @@ uint64_t count_of(const Arguments& arguments, const char* name, uint64_t fallbac
 CampaignOptions options_from(const Arguments& arguments) {
   CampaignOptions options;
   options.fuzz.backend = arguments.text("backend", "cpu");
-  if (options.fuzz.backend != "cpu" && options.fuzz.backend != "cuda")
+  if (options.fuzz.backend != "cpu" && options.fuzz.backend != "cuda" && !options.fuzz.backend.starts_with("faulty:"))
     usage_error(fmt::format("--backend is cpu or cuda, not {}", options.fuzz.backend));
   options.fuzz.tapes.seed = count_of(arguments, "seed", 1, 0);
   options.fuzz.tapes.commands = static_cast<unsigned>(std::min<uint64_t>(count_of(arguments, "commands", 12, 1), 1000));
@@ -76,6 +78,24 @@ std::string commented(const std::string& text) {
   return out + "\n";
 }
 
+/// The tape of a finding with as few commands as show the same; nullopt for what cannot be played here.
+std::optional<GeneratedTape> reduced(const CampaignOptions& options, const CampaignFinding& finding) {
+  const std::string& kind = finding.first.kind;
+  if (kind != "value" && kind != "mode" && kind != "round trip" && kind != "error") return std::nullopt;
+  FuzzOptions alone = options.fuzz;
+  alone.pairs = false;
+  Fuzzer fuzzer(alone);
+  GenerateOptions tapes = options.fuzz.tapes;
+  tapes.number = finding.first.number;
+  const auto interesting = [&](const GeneratedTape& tape) {
+    const std::optional<FuzzFinding> found = fuzzer.play(tape);
+    return found && found->signature == finding.first.signature;
+  };
+  const GeneratedTape tape = generate_tape(tapes);
+  if (!interesting(tape)) return std::nullopt;
+  return reduce_generated(tape, interesting);
+}
+
 /// One file a finding: what it is, how to see it again, and the tape.
 void write_findings(const CampaignOptions& options, const CampaignReport& report, const std::string& folder) {
   std::filesystem::create_directories(folder);
@@ -92,6 +112,8 @@ void write_findings(const CampaignOptions& options, const CampaignReport& report
         io::write_file(path + ".txt", head);
       } else {
         io::write_file(path + ".tape", head + text_of(generate_tape(tapes)));
+        if (const std::optional<GeneratedTape> small = reduced(options, finding))
+          io::write_file(path + ".small.tape", head + text_of(*small));
       }
     } catch (const Error& error) {
       if (error.code() == Code::Format) throw;

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "assembler/assembler.h"
+#include "difftest/fuzz_pairs.h"
 #include "difftest/fuzz_values.h"
 #include "vm/command_buffer.h"
 #include "vm/compare.h"
@@ -131,7 +132,8 @@ std::optional<FuzzFinding> Fuzzer::play(uint64_t number) {
   GenerateOptions options = options_.tapes;
   options.number = number;
   try {
-    return play(generate_tape(options));
+    if (auto found = play(generate_tape(options))) return found;
+    return options_.pairs ? compare_pair(number) : std::nullopt;
   } catch (const Error& error) {
     return FuzzFinding{number, "generator", "generator", error.what()};
   }
@@ -153,6 +155,24 @@ std::optional<FuzzFinding> Fuzzer::play(const GeneratedTape& tape) {
     std::string text = error.what();
     return finding(tape, "error", fmt::format("{}: {}", doing, text.substr(0, text.find_first_of("0123456789\n"))),
                    text);
+  }
+  return std::nullopt;
+}
+
+std::optional<FuzzFinding> Fuzzer::compare_pair(uint64_t number) {
+  const difftest::Pair pair = difftest::make_pair_tape(options_.tapes.seed, number);
+  Diagnostics diagnostics;
+  std::optional<Assembly> assembled = assemble(pair.text, "<pair>", {}, diagnostics);
+  std::optional<VerifiedModule> verified;
+  if (assembled) verified = verify(std::move(assembled->module), diagnostics);
+  if (!verified)
+    return FuzzFinding{number, "generator", "generator: pair " + pair.name, diagnostics.text() + pair.text};
+  Machine machine(std::make_unique<Shared>(*ways_[0].backend), ways_[0].machine);
+  const ModuleId id = machine.add(*verified);
+  try {
+    machine.run(id, "main");
+  } catch (const Fault& fault) {
+    return FuzzFinding{number, "pair", "pair: " + pair.name, std::string(fault.what()) + "\n" + pair.text};
   }
   return std::nullopt;
 }

@@ -23,6 +23,7 @@ struct FuzzOptions {
   GenerateOptions tapes;        // number is that of the tape
   std::string backend = "cpu";  // whose modes are compared
   bool diff = true;             // command by command against the CPU and cpu64
+  bool pairs = true;            // and a metamorphic pair (fuzz_pairs.h) with each tape
   bool round_trip = true;       // text and binary
   /// Opens a backend; called once per way of playing. Default: open_backend.
   std::function<std::unique_ptr<Backend>(const std::string&, const BackendOptions&)> open;
@@ -66,6 +67,7 @@ class Fuzzer {
   [[nodiscard]] Seen play_in(const Way& way, const GeneratedTape& tape);
   [[nodiscard]] std::optional<FuzzFinding> compare_values(const GeneratedTape& tape);
   [[nodiscard]] std::optional<FuzzFinding> compare_texts(const GeneratedTape& tape);
+  [[nodiscard]] std::optional<FuzzFinding> compare_pair(uint64_t number);
   void count(const GeneratedTape& tape, const Seen& seen);
 
   FuzzOptions options_;

@@ -253,7 +253,7 @@ DamagedFile damaged_file(const GenerateOptions& options) {
 }
 
 FormatFuzzer::FormatFuzzer(const GenerateOptions& options)
-    : options_(options), modes_({options, "cpu", false, false, {}}) {}
+    : options_(options), modes_({options, "cpu", false, false, false, {}}) {}
 
 std::optional<FuzzFinding> FormatFuzzer::play(uint64_t number) {
   GenerateOptions options = options_;

@@ -4,11 +4,14 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <set>
 
 #include "difftest/fuzz_campaign.h"
 #include "difftest/fuzz_format.h"
+#include "difftest/fuzz_reduce.h"
 #include "difftest/generate.h"
+#include "vm/command_buffer.h"
 #include "vm/container.h"
 #include "vm/error.h"
 
@@ -135,6 +138,50 @@ TEST(Fuzz, ACrashIsAFindingAndNotTheEnd) {
   EXPECT_EQ(report.findings[0].first.signature, "crash: exit code 42");
   EXPECT_EQ(report.findings[0].times, 2U);
   EXPECT_EQ(report.tally.tapes, 38U);  // each child plays 20, the eleventh is its last and another goes on
+}
+
+TEST(Fuzz, ReducesToTheCommandThatMatters) {
+  size_t reduced = 0;
+  for (uint64_t number = 0; number < 300; ++number) {
+    const GeneratedTape tape = tape_number(number);
+    const auto commands_with = [](const GeneratedTape& each, Opcode opcode) {
+      size_t all = 0, with = 0;
+      for (const Tape& part : each.module->module().tapes)
+        for (const PlacedCommand& placed : commands_of(each.module->module(), part)) {
+          ++all;
+          with += placed.command.op->opcode == opcode ? 1 : 0;
+        }
+      return std::pair(all, with);
+    };
+    const auto interesting = [&](const GeneratedTape& each) { return commands_with(each, Opcode::Mul).second != 0; };
+    if (!interesting(tape)) continue;
+    ++reduced;
+    const GeneratedTape small = reduce_generated(tape, interesting);
+    EXPECT_EQ(commands_with(small, Opcode::Mul), std::pair(size_t{1}, size_t{1})) << number;
+    EXPECT_LE(small.module->module().tensors.size(), 4U) << number;  // a stream keeps its cursor
+  }
+  EXPECT_GT(reduced, 10U);
+}
+
+/// Every kind of lie about a row is found, held against the honest CPU.
+TEST(Fuzz, FindsEveryPlantedFault) {
+  ::setenv("TAPE_TEST_BACKENDS", TAPE_FAULTY, 1);
+  for (const char* name : {"faulty:lane:MUL", "faulty:tf32:MATMUL", "faulty:stale:COPY", "faulty:index:GATHER",
+                           "faulty:broadcast:SUM", "faulty:order:SUM", "faulty:nan:TANH"}) {
+    FuzzOptions options;
+    options.backend = name;
+    options.round_trip = options.pairs = false;
+    Fuzzer fuzzer(options);
+    const std::string row = std::string(name).substr(std::string(name).rfind(':') + 1);
+    size_t found = 0, named = 0;
+    for (uint64_t number = 0; number < 400 && named == 0; ++number)
+      if (const auto finding = fuzzer.play(number)) {
+        ++found;
+        named += finding->signature.find(" " + row + " ") != std::string::npos ? 1 : 0;
+      }
+    EXPECT_NE(named, 0U) << name << ": " << found << " findings";
+  }
+  ::unsetenv("TAPE_TEST_BACKENDS");
 }
 
 TEST(FuzzFormat, DamagedFilesEndInMessages) {
