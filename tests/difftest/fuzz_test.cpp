@@ -4,13 +4,13 @@
 
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <set>
 
 #include "difftest/fuzz_campaign.h"
 #include "difftest/fuzz_format.h"
 #include "difftest/fuzz_reduce.h"
 #include "difftest/generate.h"
+#include "tests/difftest/faulty.h"
 #include "vm/command_buffer.h"
 #include "vm/container.h"
 #include "vm/error.h"
@@ -165,7 +165,7 @@ TEST(Fuzz, ReducesToTheCommandThatMatters) {
 
 /// Every kind of lie about a row is found, held against the honest CPU.
 TEST(Fuzz, FindsEveryPlantedFault) {
-  ::setenv("TAPE_TEST_BACKENDS", TAPE_FAULTY, 1);
+  const FaultyBackends faulty;
   for (const char* name : {"faulty:lane:MUL", "faulty:tf32:MATMUL", "faulty:stale:COPY", "faulty:index:GATHER",
                            "faulty:broadcast:SUM", "faulty:order:SUM", "faulty:nan:TANH"}) {
     FuzzOptions options;
@@ -181,7 +181,6 @@ TEST(Fuzz, FindsEveryPlantedFault) {
       }
     EXPECT_NE(named, 0U) << name << ": " << found << " findings";
   }
-  ::unsetenv("TAPE_TEST_BACKENDS");
 }
 
 TEST(FuzzFormat, DamagedFilesEndInMessages) {
