@@ -168,8 +168,8 @@ class Peer {
   [[nodiscard]] size_t algorithms() const { return results_.size(); }
 
   /// Adds what the library takes of every combination of the tiles, stages, clusters and options that occur in what it
-  /// named itself, until there are `most` or 20 seconds are over.
-  void add_configurations(size_t most) {
+  /// named itself, or of all its tiles with small clusters and options, until there are `most` or 20 seconds are over.
+  void add_configurations(size_t most, bool all) {
     std::set<int32_t> ids, options;
     std::set<uint32_t> tiles, stages;
     std::set<uint16_t> clusters;
@@ -179,6 +179,11 @@ class Peer {
       tiles.insert(configuration<uint32_t>(result.algo, CUBLASLT_ALGO_CONFIG_TILE_ID));
       stages.insert(configuration<uint32_t>(result.algo, CUBLASLT_ALGO_CONFIG_STAGES_ID));
       clusters.insert(configuration<uint16_t>(result.algo, CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID));
+    }
+    if (all) {
+      for (uint32_t tile = 1; tile < CUBLASLT_MATMUL_TILE_END; ++tile) tiles.insert(tile);
+      for (int32_t option = 0; option < 8; ++option) options.insert(option);
+      clusters.insert({CUBLASLT_CLUSTER_SHAPE_1x1x1, CUBLASLT_CLUSTER_SHAPE_2x1x1, CUBLASLT_CLUSTER_SHAPE_1x2x1});
     }
     const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
     for (const int32_t id : ids) {
@@ -433,8 +438,8 @@ void epilogues() {
 
 /// Every algorithm that cuBLASLt has for a product with its epilogue, timed: a first look at all, then the fastest in
 /// turn with the plain product. What the heuristic says first is always among them.
-void survey(const Case& c) {
-  constexpr size_t kHeuristics = 256, kMost = 1500, kFinal = 8;
+void survey(const Case& c, bool all = false) {
+  constexpr size_t kHeuristics = 256, kMost = 4000, kFinal = 8;
   const cuda::Stream stream;
   const auto size = static_cast<int64_t>(size_of(c.dtype()));
   const int64_t counts[] = {c.m * c.n, c.m * c.k, c.k * c.n, c.n, c.m * c.n};
@@ -448,7 +453,7 @@ void survey(const Case& c) {
   const cuda::DeviceMemory workspace(kPeerWorkspace);
   Peer plain(c, operands, workspace.get()), epilogue(c, operands, workspace.get(), kHeuristics, true);
   const size_t named = epilogue.algorithms();
-  epilogue.add_configurations(kMost);
+  epilogue.add_configurations(kMost, all);
   const int64_t checked = std::min<int64_t>(c.m, 512) * c.n;
   plain.enqueue(stream.get());
   std::vector<float> expected = download(operands[kDst], checked, c.dtype(), stream);
@@ -513,12 +518,13 @@ void survey(const Case& c) {
 }
 
 void surveys() {
-  for (const bool aux : {false, true}) survey({16384, 3072, 768, "bf16", false, false, "gelu_tanh", true, aux, 4});
-  survey({16384, 3072, 768, "bf16", false, true, "gelu_tanh", true, false, 4});
-  survey({16384, 6400, 1600, "bf16", false, false, "gelu_tanh", true, false, 4});
+  survey({16384, 3072, 768, "bf16", false, false, "gelu_tanh", true, true, 4}, true);
+  survey({16384, 3072, 768, "bf16", false, false, "gelu_tanh", true, false, 4});
+  survey({16384, 3072, 768, "bf16", false, false, "none", true, false, 4});
+  survey({16384, 3072, 768, "bf16", false, false, "none", false, false, 4});
 }
 
-/// GELU_TANH at the shapes of the GPT-2 family.
+/// Shallow products at the shapes of the GPT-2 family.
 void gelu() {
   for (const auto& [m, n, k] : {std::array<int64_t, 3>{16384, 3072, 768},
                                 {8192, 3072, 768},
@@ -526,6 +532,8 @@ void gelu() {
                                 {8192, 5120, 1280},
                                 {16384, 6400, 1600},
                                 {8192, 8192, 2048}}) {
+    measure({m, n, k, "bf16", false, false, "none", false, false, 4});
+    measure({m, n, k, "bf16", false, false, "relu", true, false, 4});
     measure({m, n, k, "bf16", false, false, "gelu_tanh", true, false, 4});
     measure({m, n, k, "bf16", false, true, "gelu_tanh", true, false, 4});
     measure({m, n, k, "bf16", false, false, "gelu_tanh", true, true, 4});
