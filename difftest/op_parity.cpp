@@ -24,6 +24,7 @@ namespace {
 
 using difftest::CasePlayer;
 using difftest::CaseResult;
+using difftest::Demand;
 using difftest::OracleBounds;
 using difftest::TensorBound;
 
@@ -43,9 +44,6 @@ int64_t rows_of(const Shape& shape) {
   const int64_t columns = shape.rank() == 0 ? 1 : shape[shape.rank() - 1];
   return columns == 0 ? 0 : shape.elements() / columns;
 }
-
-/// How a result may differ from the CPU's in canonical order.
-enum class Demand : uint8_t { Bits, Function, Bound };
 
 class Worker {
  public:
@@ -96,37 +94,6 @@ class Worker {
     if (wrong_.empty()) wrong_ = what;
   }
 
-  [[nodiscard]] Demand demand_of(const OpCase& one, size_t tensor) const {
-    const bool wide = one.dtype == DType::F64 && is_float(one.module->module().tensors[tensor].dtype);
-    const Module& module = one.module->module();
-    switch (one.op->bits) {
-      case Bits::None:
-      case Bits::Exact:
-        return Demand::Bits;
-      case Bits::Functor:
-        return wide ? Demand::Function : Demand::Bits;
-      case Bits::Ordered:
-        return wide && !difftest::is_linear(*one.op) ? Demand::Function : Demand::Bits;
-      case Bits::Library:
-        return Demand::Bound;
-      case Bits::Matmul:
-        break;
-    }
-    const Command command = commands_of(module, module.tapes[0])[0].command;
-    std::vector<OperandType> types;
-    for (const uint32_t id : command.ids)
-      types.push_back(id == kAbsent ? OperandType{}
-                                    : OperandType{module.tensors[id].name, module.tensors[id].dtype,
-                                                  module.tensors[id].shape, true, true});
-    const bool reduced = one.op->attribute("math") >= 0 && command.has_attr("math");
-    const bool own = options_.own_products && is_float(one.dtype);
-    const bool attention = one.op->shape == ShapeRule::Attention || one.op->shape == ShapeRule::AttentionGrad;
-    const bool halves =
-        std::string_view(one.op->mnemonic) == "MATMUL" && is_half(one.dtype) && rows_of(types[0].shape) > kOwnRows;
-    if (reduced || own || attention || halves || flops_of(command, types) >= kSmallProduct) return Demand::Bound;
-    return wide ? Demand::Function : Demand::Bits;
-  }
-
   void check(const OpCase& one) {
     expected_ = reference_.play(one);
     const CaseResult& expected = expected_;
@@ -149,7 +116,7 @@ class Worker {
       report_.elements += static_cast<uint64_t>(got.tensors[id].shape.elements());
       const Comparison exact = compare_exact(expected.tensors[id], got.tensors[id]);
       report_.equal += exact.elements - exact.different;
-      const Demand demand = written[id] ? demand_of(one, id) : Demand::Bits;
+      const Demand demand = written[id] ? difftest::demand_of(one, id, options_.own_products) : Demand::Bits;
       if (!exact.equal() && demand == Demand::Bits) fail(name(one, id) + exact.text);
       if (written[id] && is_float(got.tensors[id].dtype)) check_oracle(one, id, expected, got, demand);
       if (written[id] && !is_float(got.tensors[id].dtype) && !exact.equal()) fail(name(one, id) + exact.text);
@@ -254,6 +221,37 @@ void merge(ParityReport& into, const ParityReport& from) {
 }
 
 }  // namespace
+
+Demand difftest::demand_of(const OpCase& one, size_t tensor, bool own_products) {
+  const bool wide = one.dtype == DType::F64 && is_float(one.module->module().tensors[tensor].dtype);
+  const Module& module = one.module->module();
+  switch (one.op->bits) {
+    case Bits::None:
+    case Bits::Exact:
+      return Demand::Bits;
+    case Bits::Functor:
+      return wide ? Demand::Function : Demand::Bits;
+    case Bits::Ordered:
+      return wide && !difftest::is_linear(*one.op) ? Demand::Function : Demand::Bits;
+    case Bits::Library:
+      return Demand::Bound;
+    case Bits::Matmul:
+      break;
+  }
+  const Command command = commands_of(module, module.tapes[0])[0].command;
+  std::vector<OperandType> types;
+  for (const uint32_t id : command.ids)
+    types.push_back(id == kAbsent ? OperandType{}
+                                  : OperandType{module.tensors[id].name, module.tensors[id].dtype,
+                                                module.tensors[id].shape, true, true});
+  const bool reduced = one.op->attribute("math") >= 0 && command.has_attr("math");
+  const bool own = own_products && is_float(one.dtype);
+  const bool attention = one.op->shape == ShapeRule::Attention || one.op->shape == ShapeRule::AttentionGrad;
+  const bool halves =
+      std::string_view(one.op->mnemonic) == "MATMUL" && is_half(one.dtype) && rows_of(types[0].shape) > kOwnRows;
+  if (reduced || own || attention || halves || flops_of(command, types) >= kSmallProduct) return Demand::Bound;
+  return wide ? Demand::Function : Demand::Bits;
+}
 
 ParityReport check_parity(const ParityOptions& options) {
   ParityReport total;

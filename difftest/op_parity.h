@@ -42,6 +42,10 @@ namespace difftest {
 
 struct CaseResult;
 
+/// How a result may differ from that of the CPU in canonical order. Function: f64 results of two math libraries.
+enum class Demand : uint8_t { Bits, Function, Bound };
+[[nodiscard]] Demand demand_of(const OpCase& one, size_t tensor, bool own_products);
+
 /// The same for single cases, with backends of its own.
 class CaseChecker {
  public:
