@@ -57,7 +57,6 @@ struct Missing {
 constexpr Missing kMissing[] = {
     {"math", "the cuda backend"},
     {"tune", "the cuda backend"},
-    {"guard", "the cuda backend"},
     {"trace", "the profiler"},
 };
 

@@ -12,6 +12,7 @@
 #include "cli/source.h"
 #include "cli/spec.h"
 #include "embed/backends.h"
+#include "embed/guard.h"
 #include "vm/compare.h"
 #include "vm/machine.h"
 
@@ -245,7 +246,16 @@ class Run {
     options.poison = arguments_.flag("poison");
     options.share_common = level_ > 0;
     options.eliminate_dead = level_ > 0;
-    machine_.emplace(open_backend(arguments_.text("backend", "auto"), backend), options);
+    std::unique_ptr<Backend> opened;
+    if (arguments_.flag("guard")) {
+      backend.mode = PlayMode::Stream;
+      options.reuse = false;
+      options.guard = kGuardBytes;
+      opened = make_guarded(open_backend(arguments_.text("backend", "auto"), backend));
+    } else {
+      opened = open_backend(arguments_.text("backend", "auto"), backend);
+    }
+    machine_.emplace(std::move(opened), options);
     const std::span<const VerifiedModule> all(verified_);
     if (pinned_.empty()) {
       main_id_ = machine_->add(all)[0];
@@ -645,6 +655,8 @@ void run_options(po::options_description& options) {
       "optimize,O", po::value<int>()->value_name("0|1"), "1 drops dead commands")("no-reuse", po::bool_switch(),
                                                                                   "every local has bytes of its own")(
       "poison", po::bool_switch(), "fill locals with 0xFF before their first write")(
+      "guard", po::bool_switch(),
+      "every command on its own, memory looked at behind it: names the one that writes where it must not")(
       "profile", po::bool_switch(),
       "how long every command took, with its line and how near that is to the device's best")(
       "dry-run", po::bool_switch(), "plan, do not play")("quiet,q", po::bool_switch(), "no header");

@@ -22,6 +22,7 @@ SteppingExecutable::SteppingExecutable(std::unique_ptr<Executable> inner, Backen
 
 void SteppingExecutable::run(uint64_t times) {
   for (uint64_t i = 0; i < times && !fault_; ++i) {
+    begin_pass();
     play(0, plan_->commands.size());
     ++passes_;
   }
@@ -48,6 +49,11 @@ void SteppingExecutable::pass_on(uint64_t first, uint64_t last) {
   backend_->synchronize();
   fault_ = inner_->fault();
   if (fault_) fault_->step = passes_;
+}
+
+void SteppingExecutable::stop(FaultRecord record) {
+  record.step = passes_;
+  fault_ = std::move(record);
 }
 
 void SteppingExecutable::play(uint64_t first, uint64_t last) {

@@ -42,8 +42,13 @@ class SteppingExecutable : public Executable {
   /// Plays one command, by pass_on(index, index + 1).
   virtual void step(uint64_t index) = 0;
 
+  /// Before each run of the whole plan.
+  virtual void begin_pass() {}
+
   /// Plays commands as they are and waits for them.
   void pass_on(uint64_t first, uint64_t last);
+  /// As if the command had faulted.
+  void stop(FaultRecord record);
   [[nodiscard]] bool faulted() const { return fault_.has_value(); }
   [[nodiscard]] const Plan& plan() const { return *plan_; }
   [[nodiscard]] const Bindings& bindings() const { return bindings_; }

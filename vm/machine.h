@@ -23,6 +23,7 @@ struct MachineOptions {
   bool reuse = true;  // arena reuse
   ArenaUse arena = ArenaUse::Auto;
   bool poison = false;
+  uint64_t guard = 0;          // bytes left free behind every tensor
   bool share_common = true;    // -O1
   bool eliminate_dead = true;  // -O1
   /// Bytes of stream columns that may lie in a card's memory, at most what its backend says; more stays on the host.

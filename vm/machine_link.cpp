@@ -110,7 +110,7 @@ Layout lay_out(const Impl& machine, const Module& module) {
     const Tensor& tensor = module.tensors[i];
     if (!is_persistent(tensor) || tensor.role == Role::Extern) continue;
     layout.offsets[i] = layout.bytes;
-    const uint64_t bytes = machine.stored_bytes(tensor) + card.alignment - 1;
+    const uint64_t bytes = machine.stored_bytes(tensor) + machine.options.guard + card.alignment - 1;
     if (bytes > card.memory || layout.bytes > card.memory - bytes)
       throw Error(Code::Limit,
                   fmt::format("module {}: its persistent tensors up to {} need more than the {} bytes of {}",

@@ -84,6 +84,7 @@ Planned Impl::plan_entry(const VerifiedModule& module, TapeId tape, const std::v
                            .views = options.eliminate_dead,
                            .poison = options.poison,
                            .arena = options.arena,
+                           .guard = options.guard,
                            .pinned = {}};
   for (const auto& [pin, id] : planned.pins) plan_options.pinned.push_back(id);
   VerifiedModule entry = verified_again(std::move(inlined.module), "inlining");

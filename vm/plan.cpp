@@ -162,6 +162,9 @@ class Planner {
     }
   }
 
+  /// What a block of so many bytes takes.
+  [[nodiscard]] uint64_t room(uint64_t bytes) const { return aligned(bytes + plan_->options.guard); }
+
   [[nodiscard]] uint64_t stored_bytes(const Tensor& tensor) const {
     return static_cast<uint64_t>(tensor.shape.elements()) * size_of(capabilities_.storage(tensor.dtype));
   }
@@ -173,7 +176,7 @@ class Planner {
     at.bytes = stored_bytes(tensor);
     at.first = i;
     if (local)
-      total_ = checked_add(total_, aligned(at.bytes), capabilities_);
+      total_ = checked_add(total_, room(at.bytes), capabilities_);
     else
       plan_->persistent_bytes = checked_add(plan_->persistent_bytes, at.bytes, capabilities_);
   }
@@ -193,7 +196,7 @@ class Planner {
 
   void lay_out() {
     plan_->scratch.assign(count(), 0);
-    const uint64_t shared_scratch = plan_->scratch_bytes == 0 ? 0 : aligned(plan_->scratch_bytes);
+    const uint64_t shared_scratch = plan_->scratch_bytes == 0 ? 0 : room(plan_->scratch_bytes);
     plan_->unplanned_bytes = checked_add(total_, shared_scratch, capabilities_);
     if (!plan_->options.reuse || !lay_out_with_reuse()) lay_out_apart();
     for (size_t id = 0; id < plan_->tensors.size(); ++id)
@@ -211,12 +214,12 @@ class Planner {
     std::vector<uint64_t*> targets;
     for (size_t id = 0; id < plan_->tensors.size(); ++id)
       if (Placement& at = plan_->tensors[id]; at.segment == Segment::Arena && !is_view(id)) {
-        blocks.push_back({aligned(at.bytes), at.first, at.last, 0, std::move(users_[id])});
+        blocks.push_back({room(at.bytes), at.first, at.last, 0, std::move(users_[id])});
         targets.push_back(&at.offset);
       }
     for (uint32_t i = 0; i < count(); ++i)
       if (const uint64_t bytes = plan_->selections[i].scratch; bytes != 0) {
-        blocks.push_back({aligned(bytes), i, i, 0, {i}});
+        blocks.push_back({room(bytes), i, i, 0, {i}});
         targets.push_back(&plan_->scratch[i]);
       }
     plan_->arena_bytes = place_tight(blocks, count());
@@ -257,7 +260,7 @@ class Planner {
     for (size_t id = 0; id < plan_->tensors.size(); ++id)
       if (Placement& at = plan_->tensors[id]; at.segment == Segment::Arena && !is_view(id)) {
         at.offset = end;
-        end += aligned(at.bytes);
+        end += room(at.bytes);
       }
     for (uint32_t i = 0; i < count(); ++i)
       if (plan_->selections[i].scratch != 0) plan_->scratch[i] = end;

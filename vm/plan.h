@@ -25,6 +25,7 @@ struct PlanOptions {
   bool views = true;    // false, or without reuse: a RESHAPE copies, though its result could lie in its source
   bool poison = false;  // a local is filled with 0xFF bytes before its first write, scratch before its command
   ArenaUse arena = ArenaUse::Auto;
+  uint64_t guard = 0;            // bytes left free behind every local and every scratch
   std::vector<TensorId> pinned;  // locals whose bytes are kept to the end of the run
 };
 

@@ -3,22 +3,13 @@
 
 #include <gtest/gtest.h>
 
-#include "assembler/assembler.h"
 #include "embed/open.h"
 #include "tests/difftest/faulty.h"
+#include "tests/difftest/support.h"
 #include "vm/error.h"
 
 namespace tape {
 namespace {
-
-VerifiedModule module_of(const std::string& text) {
-  Diagnostics diagnostics;
-  std::optional<Assembly> assembly = assemble(text, "some.tape", {}, diagnostics);
-  if (!assembly) throw Error(Code::Format, diagnostics.text());
-  std::optional<VerifiedModule> verified = verify(std::move(assembly->module), diagnostics);
-  if (!verified) throw Error(Code::Invalid, diagnostics.text());
-  return *std::move(verified);
-}
 
 // Two products, a loop with a third, and a generator.
 constexpr const char* kText = R"(.module some
@@ -49,7 +40,7 @@ DeterminismOptions options_for(const std::string& backend, uint64_t runs = 20) {
 
 TEST(Determinism, SoundTapesAreStable) {
   for (const char* backend : {"cpu", "cpu64"}) {
-    const DeterminismReport report = check_determinism(module_of(kText), options_for(backend));
+    const DeterminismReport report = check_determinism(test::module_of(kText, "some.tape"), options_for(backend));
     EXPECT_FALSE(report.unstable.has_value()) << report.unstable->tensor;
     EXPECT_EQ(report.runs, 40u);
     EXPECT_GE(report.ways.size(), 4u);
@@ -59,7 +50,7 @@ TEST(Determinism, SoundTapesAreStable) {
 
 TEST(Determinism, GeneratorsBeginWhereTheyDid) {
   // A run moves the generator: every run must begin with the same one, or all but the first would differ.
-  const DeterminismReport report = check_determinism(module_of(kText), options_for("cpu", 2));
+  const DeterminismReport report = check_determinism(test::module_of(kText, "some.tape"), options_for("cpu", 2));
   EXPECT_FALSE(report.unstable.has_value());
 }
 
@@ -79,7 +70,7 @@ TEST(Determinism, NamesTheCommandThatIsNotStable) {
       {"faulty:order:MUL", "MUL", "y f32[33,7]", "some.tape:15:3"},
   };
   for (const auto& one : cases) {
-    const DeterminismReport report = check_determinism(module_of(kText), options_for(one.backend));
+    const DeterminismReport report = check_determinism(test::module_of(kText, "some.tape"), options_for(one.backend));
     ASSERT_TRUE(report.unstable.has_value()) << one.backend;
     EXPECT_EQ(report.unstable->command, one.command) << one.backend;
     EXPECT_EQ(report.unstable->tensor, one.tensor) << one.backend;
@@ -93,28 +84,31 @@ TEST(Determinism, AWrongResultThatIsAlwaysTheSameIsStable) {
   const test::FaultyBackends faulty;
   for (const char* kind : {"lane", "nan", "index", "tf32"}) {
     const std::string backend = std::string("faulty:") + kind + ":MATMUL";
-    EXPECT_FALSE(check_determinism(module_of(kText), options_for(backend, 8)).unstable.has_value()) << backend;
+    EXPECT_FALSE(check_determinism(test::module_of(kText, "some.tape"), options_for(backend, 8)).unstable.has_value())
+        << backend;
   }
 }
 
 TEST(Determinism, WhatIsLeftInMemoryIsNotStable) {
   // A destination that is not written keeps what the memory held, which poison and other plans change.
   const test::FaultyBackends faulty;
-  const DeterminismReport report = check_determinism(module_of(kText), options_for("faulty:stale:MATMUL:a"));
+  const DeterminismReport report =
+      check_determinism(test::module_of(kText, "some.tape"), options_for("faulty:stale:MATMUL:a"));
   ASSERT_TRUE(report.unstable.has_value());
   EXPECT_EQ(report.unstable->command, "MATMUL");
   EXPECT_EQ(report.unstable->tensor, "a f32[33,7]");
 }
 
 TEST(Determinism, AFaultIsTheSameEveryTime) {
-  const DeterminismReport report = check_determinism(module_of(R"(.module some
+  const DeterminismReport report = check_determinism(test::module_of(R"(.module some
 .input x f32[3]
 .tape main
   ASSERT_EQUAL x, x
   LOG y, x
   ASSERT_FINITE y
 .end
-)"),
+)",
+                                                                     "some.tape"),
                                                      options_for("cpu", 4));
   EXPECT_FALSE(report.unstable.has_value());
   EXPECT_NE(report.fault.find("some.tape:6:3"), std::string::npos) << report.fault;
@@ -135,7 +129,7 @@ TEST(Determinism, SamplesAreStable) {
 TEST(Determinism, RefusesValuesOfNothing) {
   DeterminismOptions options = options_for("cpu");
   options.values.emplace_back("nothing", HostArray{DType::F32, {}, std::vector<std::byte>(4)});
-  EXPECT_THROW(static_cast<void>(check_determinism(module_of(kText), options)), Error);
+  EXPECT_THROW(static_cast<void>(check_determinism(test::module_of(kText, "some.tape"), options)), Error);
 }
 
 }  // namespace

@@ -23,10 +23,13 @@ enum class Kind : uint8_t {
   Broadcast,  // SUM gives the first term of each sum
   Order,      // some playings, as if by chance, have another last bit
   Nan,        // the last element of the result is no number
+  Behind,     // it writes behind the result
+  Source,     // it writes to a source
 };
 constexpr std::pair<std::string_view, Kind> kKinds[] = {
-    {"lane", Kind::Lane},           {"tf32", Kind::Tf32},   {"stale", Kind::Stale}, {"index", Kind::Index},
-    {"broadcast", Kind::Broadcast}, {"order", Kind::Order}, {"nan", Kind::Nan},
+    {"lane", Kind::Lane},   {"tf32", Kind::Tf32},           {"stale", Kind::Stale},
+    {"index", Kind::Index}, {"broadcast", Kind::Broadcast}, {"order", Kind::Order},
+    {"nan", Kind::Nan},     {"behind", Kind::Behind},       {"source", Kind::Source},
 };
 
 struct Lie {
@@ -155,6 +158,13 @@ class FaultyExecutable final : public SteppingExecutable {
       case Kind::Nan:
         write_nan(result);
         break;
+      case Kind::Behind:
+        result.address[result.bytes()] ^= std::byte{1};
+        break;
+      case Kind::Source:
+        for (const StepOperand& source : operands)
+          if (!is_written(source) && source.elements() != 0) source.address[0] ^= std::byte{1};
+        break;
       case Kind::Tf32:
       case Kind::Stale:
         break;
@@ -205,7 +215,7 @@ std::optional<Lie> read_spec(const std::string& spec, std::string& reason) {
   const auto* const kind =
       std::find_if(std::begin(kKinds), std::end(kKinds), [&](const auto& each) { return each.first == parts[1]; });
   if (kind == std::end(kKinds)) {
-    reason = "KIND is lane, tf32, stale, index, broadcast, order or nan";
+    reason = "KIND is lane, tf32, stale, index, broadcast, order, nan, behind or source";
     return std::nullopt;
   }
   lie.kind = kind->second;
