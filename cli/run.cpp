@@ -508,7 +508,7 @@ class Run {
     for (const Logged& logged : logged_) pipeline.log(logged.name, logged.every);
     constexpr uint64_t kPlotted = 1000;  // values
     if (!plotted_.empty()) pipeline.log(plotted_, std::max<uint64_t>(runs_ / kPlotted, 1), false);
-    pipeline.play([this](const Pipeline::Record& record) {
+    const auto seen = [this](const Pipeline::Record& record) {
       if (!record.shown)
         plot_.add(record.run, element_as_f64(record.value.bytes, record.value.dtype, 0));
       else if (arguments_.json)
@@ -516,7 +516,13 @@ class Run {
                         {"name", record.name},
                         {"value", array_json(record.value)["values"][0]},
                         {"seconds", record.seconds}});
-    });
+    };
+    try {
+      pipeline.play(seen);
+    } catch (const Fault&) {
+      notes_since();  // they may say where it came from
+      throw;
+    }
     seconds_ = pipeline.seconds();
     notes_since();
     if (runs_ > 1 && !arguments_.flag("quiet"))
