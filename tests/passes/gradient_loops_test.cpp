@@ -158,6 +158,35 @@ const LoopCase kCases[] = {
   SUM loss, out
 .end
 )"},
+    {"loops_that_play_nothing_inside", R"(
+.param a f64[2]
+.param c f64[2]
+.output loss f64[]
+.tape f
+  COPY y, a
+  COPY w, c
+  COPY v, c
+  REPEAT 3
+    MUL y, y, c
+    REPEAT 0
+      SIN w, a
+      REPEAT 2
+        MUL v, v, a
+      END
+    END
+    REPEAT 2
+      REPEAT 0
+        SIN v, w
+      END
+      MUL w, w, a
+    END
+    ADD y, y, w
+    ADD y, y, v
+    TANH y, y
+  END
+  SUM loss, y
+.end
+)"},
     {"loop_off_the_path_inside", R"(
 .param a f64[2]
 .param c f64[2]

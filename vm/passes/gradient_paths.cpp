@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <span>
 #include <utility>
 
 #include "vm/passes/gradient_values.h"
@@ -147,6 +148,22 @@ int64_t played(const std::vector<PlacedCommand>& commands, const Span& span) {
   return count;
 }
 
+/// A loop without the loops inside that play nothing, so that it writes what its body, whose loops may be unrolled,
+/// writes.
+std::vector<PlacedCommand> without_idle(std::span<const PlacedCommand> loop) {
+  std::vector<PlacedCommand> kept;
+  int idle = 0;  // loops around, from the outermost that plays nothing on
+  for (const PlacedCommand& placed : loop) {
+    const Command& command = placed.command;
+    const bool never =
+        command.op->opcode == Opcode::Repeat && command.id(0) == kAbsent && command.attr_int("count") == 0;
+    if (is_loop_head(command) && (idle > 0 || never)) ++idle;
+    if (idle == 0) kept.push_back(placed);
+    if (idle > 0 && command.op->opcode == Opcode::End) --idle;
+  }
+  return kept;
+}
+
 }  // namespace
 
 void report(Diagnostics& diagnostics, const Module& module, const Location& location, std::string message) {
@@ -190,11 +207,12 @@ std::optional<PathCommands> unroll_paths(const PathQuery& query, std::vector<Pla
         again = true;
         continue;
       }
+      const std::vector<PlacedCommand> loop = without_idle({at(begin), at(end)});
       auto body =
-          unroll_paths(query, {at(begin + 1), at(end - 1)}, on_path[s]->varied, on_path[s]->useful, diagnostics);
+          unroll_paths(query, {loop.begin() + 1, loop.end() - 1}, on_path[s]->varied, on_path[s]->useful, diagnostics);
       if (!body) return std::nullopt;
       result.loops.emplace(next.size(), std::move(*body));
-      next.insert(next.end(), at(begin), at(end));
+      next.insert(next.end(), loop.begin(), loop.end());
     }
     commands = std::move(next);
   }
