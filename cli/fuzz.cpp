@@ -96,30 +96,29 @@ std::optional<GeneratedTape> reduced(const CampaignOptions& options, const Campa
   return reduce_generated(tape, interesting);
 }
 
-/// One file a finding: what it is, how to see it again, and the tape.
+/// What it is, how to see it again, and the tape.
+void write_finding(const CampaignOptions& options, const CampaignFinding& finding, const std::string& folder) {
+  const std::string head = commented(finding.first.signature) + commented(rerun_line(options, finding.first.number)) +
+                           commented(finding.first.what.substr(0, 4000));
+  const std::string path = folder + "/" + file_name_of(finding);
+  io::write_file(path + ".txt", head);
+  GenerateOptions tapes = options.fuzz.tapes;
+  tapes.number = finding.first.number;
+  if (options.format) {
+    const DamagedFile file = damaged_file(tapes);
+    io::write_file(path + (file.binary ? ".tbc" : ".tape"), file.content);
+    return;
+  }
+  io::write_file(path + ".tape", head + text_of(generate_tape(tapes)));
+  if (const std::optional<GeneratedTape> small = reduced(options, finding))
+    io::write_file(path + ".small.tape", head + text_of(*small));
+}
+
+/// Each by a process of its own: what crashed once may crash again.
 void write_findings(const CampaignOptions& options, const CampaignReport& report, const std::string& folder) {
   std::filesystem::create_directories(folder);
-  for (const CampaignFinding& finding : report.findings) {
-    const std::string head = commented(finding.first.signature) + commented(rerun_line(options, finding.first.number)) +
-                             commented(finding.first.what.substr(0, 4000));
-    const std::string path = folder + "/" + file_name_of(finding);
-    GenerateOptions tapes = options.fuzz.tapes;
-    tapes.number = finding.first.number;
-    try {
-      if (options.format) {
-        const DamagedFile file = damaged_file(tapes);
-        io::write_file(path + (file.binary ? ".tbc" : ".tape"), file.content);
-        io::write_file(path + ".txt", head);
-      } else {
-        io::write_file(path + ".tape", head + text_of(generate_tape(tapes)));
-        if (const std::optional<GeneratedTape> small = reduced(options, finding))
-          io::write_file(path + ".small.tape", head + text_of(*small));
-      }
-    } catch (const Error& error) {
-      if (error.code() == Code::Format) throw;
-      io::write_file(path + ".txt", head);  // a tape that the verifier refuses
-    }
-  }
+  for (const CampaignFinding& finding : report.findings)
+    run_apart(options.timeout, [&] { write_finding(options, finding, folder); });
 }
 
 /// Rows by dtypes: how often each was played.

@@ -4,10 +4,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "assembler/assembler.h"
 #include "difftest/fuzz_pairs.h"
 #include "difftest/fuzz_values.h"
+#include "difftest/grad_check.h"
 #include "vm/command_buffer.h"
 #include "vm/compare.h"
 #include "vm/container.h"
@@ -149,7 +151,10 @@ std::optional<FuzzFinding> Fuzzer::play(const GeneratedTape& tape) {
     if (options_.round_trip)
       if (auto found = compare_texts(tape)) return found;
     doing = "values";
-    if (options_.diff) return compare_values(tape);
+    if (options_.diff)
+      if (auto found = compare_values(tape)) return found;
+    doing = "gradient";
+    if (options_.diff && tape.differentiated && tape.inputs != CaseInputs::Edge) return compare_gradient(tape);
   } catch (const std::exception& error) {
     // What must not be thrown: faults are values here, and the tape was verified.
     std::string text = error.what();
@@ -282,6 +287,49 @@ std::optional<FuzzFinding> Fuzzer::compare_texts(const GeneratedTape& tape) {
   if (!assembled) return finding(tape, "round trip", "text is refused", diagnostics.text());
   if (encode_module(assembled->module) != bytes)
     return finding(tape, "round trip", "text", "disassembling and assembling changes bytes");
+  return std::nullopt;
+}
+
+/// The derived gradient against difference quotients of the forward on the oracle.
+std::optional<FuzzFinding> Fuzzer::compare_gradient(const GeneratedTape& tape) {
+  GradCheckOptions options;
+  options.tape = "forward";
+  options.losses = {"loss"};
+  options.max_elements = 4;
+  options.directions = 1;
+  options.seed = static_cast<int64_t>(tape.number);
+  options.values = tape.columns;
+  try {
+    const GradCheckReport report = check_gradient(*tape.module, options);
+    if (report.verdict != GradVerdict::Mismatch) return std::nullopt;
+    // A loss whose terms cancel (the sum of what a norm has made) has quotients of nothing but rounding.
+    const auto wrong = [](const GradPair& pair) { return pair.abs > 1e-6 * (1 + std::abs(pair.difference)); };
+    for (const GradTensor& tensor : report.tensors)
+      for (const std::vector<GradPair>* pairs : {&tensor.mismatches, &tensor.direction_mismatches})
+        for (const GradPair& pair : *pairs)
+          if (wrong(pair))
+            return finding(tape, "gradient", "gradient",
+                           fmt::format("d loss / d {}, {} {}: {}, the quotient is {}", tensor.name,
+                                       pairs == &tensor.mismatches ? "element" : "direction", pair.index, pair.gradient,
+                                       pair.difference));
+    return std::nullopt;
+  } catch (const Error& error) {
+    switch (error.code()) {
+      case Code::NothingCompared:  // the loss is not finite
+      case Code::Fault:
+        return std::nullopt;
+      case Code::Ok:
+      case Code::Mismatch:
+      case Code::Usage:
+      case Code::Format:
+      case Code::Invalid:
+      case Code::Unavailable:
+      case Code::Limit:
+      case Code::Nondeterministic:
+      case Code::Internal:
+        throw;
+    }
+  }
   return std::nullopt;
 }
 

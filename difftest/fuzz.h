@@ -66,6 +66,7 @@ class Fuzzer {
   struct Seen;
   [[nodiscard]] Seen play_in(const Way& way, const GeneratedTape& tape);
   [[nodiscard]] std::optional<FuzzFinding> compare_values(const GeneratedTape& tape);
+  [[nodiscard]] std::optional<FuzzFinding> compare_gradient(const GeneratedTape& tape);
   [[nodiscard]] std::optional<FuzzFinding> compare_texts(const GeneratedTape& tape);
   [[nodiscard]] std::optional<FuzzFinding> compare_pair(uint64_t number);
   void count(const GeneratedTape& tape, const Seen& seen);

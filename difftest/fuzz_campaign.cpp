@@ -298,4 +298,22 @@ CampaignReport run_campaign(const CampaignOptions& options) {
   return Campaign(options).run();
 }
 
+void run_apart(std::chrono::seconds timeout, const std::function<void()>& what) {
+  const pid_t process = ::fork();
+  if (process < 0) throw Error(Code::Limit, fmt::format("no process: {}", std::strerror(errno)));
+  if (process != 0) {
+    ::waitpid(process, nullptr, 0);
+    return;
+  }
+  ::alarm(static_cast<unsigned>(std::min<int64_t>(timeout.count(), 100'000)));
+  try {
+    what();
+  } catch (const std::exception& error) {
+    static_cast<void>(::write(STDERR_FILENO, error.what(), std::strlen(error.what())) +
+                      ::write(STDERR_FILENO, "\n", 1));
+    ::_exit(1);
+  }
+  ::_exit(0);
+}
+
 }  // namespace tape

@@ -41,4 +41,7 @@ struct CampaignReport {
 /// Must be called before the process has threads.
 [[nodiscard]] CampaignReport run_campaign(const CampaignOptions& options);
 
+/// Runs something in a process of its own and waits for it, but not longer. The process must have no threads.
+void run_apart(std::chrono::seconds timeout, const std::function<void()>& what);
+
 }  // namespace tape
