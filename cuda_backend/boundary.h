@@ -7,7 +7,7 @@
 
 extern "C" {
 
-#define TAPE_CUDA_BOUNDARY_VERSION 5u
+#define TAPE_CUDA_BOUNDARY_VERSION 6u
 #define TAPE_CUDA_ENTRY "tape_cuda_plugin_v1"
 
 struct tape_cuda_backend;
@@ -88,6 +88,9 @@ struct tape_cuda_plan {
   /// a chain in command order.
   const uint32_t* before;
   const uint64_t* before_ends;
+  /// The same of commands of the pass before, for one pass right behind another. Null: it follows all of them.
+  const uint32_t* again;
+  const uint64_t* again_ends;
   const uint8_t* checked;  // by command: 1 where an earlier one has checked the same, so that it need not. Null: none
 };
 

@@ -87,6 +87,10 @@ CudaExecutable::CudaExecutable(const Stream& stream, const tape_cuda_plan& plan,
     before_ends_.assign(plan.before_ends, plan.before_ends + plan.commands_count);
     before_.assign(plan.before, plan.before + (before_ends_.empty() ? 0 : before_ends_.back()));
   }
+  if (plan.again_ends != nullptr) {
+    again_ends_.assign(plan.again_ends, plan.again_ends + plan.commands_count);
+    again_.assign(plan.again, plan.again + (again_ends_.empty() ? 0 : again_ends_.back()));
+  }
   if (options.profile) {
     profile_ = std::make_unique<Profile>(plan.commands_count);
     if (!Profile::sees_graphs()) play_.mode = PlayMode::Stream;
@@ -110,10 +114,17 @@ CudaExecutable::CudaExecutable(const Stream& stream, const tape_cuda_plan& plan,
 void CudaExecutable::add_calls(const tape_cuda_plan& plan) {
   std::vector<Call> calls;
   bool delivers = false;
+  uint64_t outside = 0;  // behind the outermost loop
+  uint32_t head = 0;     // of it, or the command itself
   for (uint64_t i = 0; i < plan.commands_count; ++i) {
     Call& call = calls.emplace_back(make_call(plan.commands[i], i));
     call.checked = plan.checked != nullptr && plan.checked[i] != 0;
     faultable_ = faultable_ || can_fault(call);
+    if (i >= outside) {
+      head = static_cast<uint32_t>(i);
+      outside = std::max<uint64_t>(plan.matching[i], i) + 1;
+    }
+    if (can_fault(call)) faulting_.push_back(head);
     if (!call.command.op->has(kSinkEffect) || ring_ == nullptr) continue;
     ring_->expect(call);
     delivers = true;

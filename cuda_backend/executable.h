@@ -119,6 +119,9 @@ class CudaExecutable {
   PlayOptions play_;
   std::vector<uint32_t> before_;
   std::vector<uint64_t> before_ends_;
+  std::vector<uint32_t> again_;
+  std::vector<uint64_t> again_ends_;
+  std::vector<uint32_t> faulting_;  // commands and loops outside of loops that may fault
   uint32_t tick_ = GraphTape::kNoTick;
   bool ticks_alone_ = false;
   /// How graphs are made; a way that fails gives way to the next.

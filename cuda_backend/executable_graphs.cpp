@@ -44,6 +44,9 @@ GraphTape CudaExecutable::graph_tape() {
   tape.source = {&list_.launches, &resolved_, &captured_};
   tape.before = before_;
   tape.before_ends = before_ends_;
+  tape.again = again_;
+  tape.again_ends = again_ends_;
+  tape.faulting = faulting_;
   tape.hosted = [this](const Step& step) { return hosted(step); };
   tape.fed = [this](const Step& step) { return fed(step); };
   tape.slots = ring_ == nullptr ? 0 : ring_->slots();

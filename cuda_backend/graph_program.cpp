@@ -6,8 +6,10 @@
 namespace tape::cuda {
 namespace {
 
-constexpr uint64_t kUnrolled = 64;     // nodes of an unrolled loop
-constexpr uint64_t kTogether = 256;    // nodes of several passes: at least 200 us where every node is short
+constexpr uint64_t kUnrolled = 64;    // nodes of an unrolled loop
+constexpr uint64_t kTogether = 256;   // nodes of several passes: at least 200 us where every node is short
+constexpr uint64_t kOverlapping = 4;  // passes that begin before the one before them ends, if they are of few nodes
+constexpr uint64_t kMostTogether = 1024;
 constexpr uint64_t kReduced = 4096;    // nodes of a graph for which superfluous edges are looked for
 constexpr uint64_t kFills = 8 * 2048;  // threads per processor
 constexpr uint64_t kTurns = 3;         // nodes that turn a loop
@@ -25,10 +27,16 @@ class Planner {
 
   GraphProgram plan(uint64_t passes) {
     const auto last = static_cast<uint32_t>(tape_.steps.size());
-    repeat(passes, [&] {
+    const auto pass = [&] {
       if (tape_.ticks_alone) now_.entry = {add(tape_.tick, now_.entry)};
       play(0, last, 0, tape_.before_ends.size());
-    });
+    };
+    if (chain_ || tape_.again_ends.empty()) {
+      repeat(passes, pass);
+    } else {
+      pass();
+      for (uint64_t i = 1; i < passes; ++i) overlap(last);
+    }
     close();
     program_.passes = passes;
     return std::move(program_);
@@ -113,6 +121,7 @@ class Planner {
     for (uint64_t i = command == 0 ? 0 : tape_.before_ends[command - 1]; i < tape_.before_ends[command]; ++i)
       if (const uint32_t each = tape_.before[i]; seen_in_[each] == now_.segment)
         nodes.insert(nodes.end(), ends_of_[each].begin(), ends_of_[each].end());
+    follow_last_pass(command, nodes);
     if (nodes.empty()) nodes = now_.entry;
     return nodes;
   }
@@ -169,6 +178,28 @@ class Planner {
       pass();
       if (i + 1 < times && !chain_ && segment == now_.segment) now_.entry = open_ends(first);
     }
+  }
+
+  /// A pass behind another, of which each command follows those it must.
+  void overlap(uint32_t last) {
+    last_pass_ = ends_of_;
+    last_segment_ = now_.segment;
+    if (tape_.ticks_alone) {
+      Nodes before = tick_ ? Nodes{*tick_} : now_.entry;
+      for (const uint32_t each : tape_.faulting)
+        before.insert(before.end(), ends_of_[each].begin(), ends_of_[each].end());
+      reduce(before);
+      tick_ = add(tape_.tick, before);
+    }
+    play(0, last, 0, tape_.before_ends.size());
+  }
+  /// Adds what a command follows of the pass before.
+  void follow_last_pass(uint64_t command, Nodes& nodes) const {
+    if (last_segment_ != now_.segment) return;
+    for (uint64_t i = command == 0 ? 0 : tape_.again_ends[command - 1]; i < tape_.again_ends[command]; ++i)
+      nodes.insert(nodes.end(), last_pass_[tape_.again[i]].begin(), last_pass_[tape_.again[i]].end());
+    if (tick_ && std::binary_search(tape_.faulting.begin(), tape_.faulting.end(), static_cast<uint32_t>(command)))
+      nodes.push_back(*tick_);
   }
 
   /// Nodes of one pass of a loop's body and pieces it pushes; nothing where it needs the host.
@@ -328,6 +359,9 @@ class Planner {
   uint32_t segments_ = 1;
   std::vector<Nodes> ends_of_;     // by command: the nodes to wait for
   std::vector<uint32_t> seen_in_;  // by command: the segment that is true for
+  std::vector<Nodes> last_pass_;   // ends_of_ of the pass before, in the segment
+  uint32_t last_segment_ = 0;      // 0: there is none
+  std::optional<uint32_t> tick_;   // of this pass, where it overlaps with the one before
   bool resumed_ = false;
   bool inside_ = false;  // a loop whose passes stay within their graph
 };
@@ -341,7 +375,9 @@ GraphProgram plan_program(const GraphTape& tape, uint64_t passes) {
 uint64_t passes_together(const GraphProgram& program, const GraphTape& tape) {
   if (!program.whole() || program.items[0].times != 1 || !program.plans[0].loads.empty()) return 1;
   const GraphPlan& plan = program.plans[0];
-  uint64_t passes = kTogether / plan.size();
+  const uint64_t size = std::max<uint64_t>(plan.size(), 1);
+  uint64_t passes = kTogether / size;
+  if (!tape.again_ends.empty()) passes = std::max(passes, std::min(kOverlapping, kMostTogether / size));
   if (!plan.pieces.empty()) passes = std::min(passes, std::max<uint64_t>(tape.slots / 2, 1) / plan.pieces.size());
   return std::max<uint64_t>(passes, 1);
 }

@@ -35,6 +35,9 @@ struct GraphTape {
   GraphSource source;
   std::span<const uint32_t> before;  // as tape_cuda_plan::before; with before_ends empty: a chain
   std::span<const uint64_t> before_ends;
+  std::span<const uint32_t> again;  // as tape_cuda_plan::again; with again_ends empty a pass follows a whole one
+  std::span<const uint64_t> again_ends;
+  std::span<const uint32_t> faulting;       // commands and loops outside of loops that may fault
   std::function<bool(const Step&)> hosted;  // a LOAD that needs the host, in every pass
   std::function<bool(const Step&)> fed;     // and may be in a graph of one pass all the same
   uint64_t slots = 0;                       // of the ring

@@ -220,6 +220,10 @@ class CudaExecutable final : public Executable {
       described.before = plan_->before.data();
       described.before_ends = plan_->before_ends.data();
     }
+    if (!plan_->again_ends.empty()) {
+      described.again = plan_->again.data();
+      described.again_ends = plan_->again_ends.data();
+    }
     described.checked = plan_->checked.data();
     tape_cuda_error error{};
     executable_ = plugin().prepare(backend_.get(), &described, &error);

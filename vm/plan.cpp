@@ -19,6 +19,7 @@ namespace tape {
 namespace {
 
 constexpr uint64_t kAlignment = 256;
+constexpr size_t kAgain = 2048;                       // commands of a tape whose passes are ordered command by command
 constexpr uint64_t kSmallArena = uint64_t{32} << 20;  // a card's cache holds it
 
 uint64_t checked_add(uint64_t a, uint64_t b, const Capabilities& capabilities) {
@@ -58,6 +59,7 @@ class Planner {
     const Order found = order(false);
     plan_->before = found.before();
     plan_->before_ends = found.ends();
+    if (capabilities_.branches && count() <= kAgain) find_again();
     return plan_;
   }
 
@@ -267,9 +269,40 @@ class Planner {
     plan_->arena_bytes = plan_->unplanned_bytes;
   }
 
+  /// The order of two passes, of which only what leads from the second to the first is kept.
+  void find_again() {
+    const auto n = static_cast<uint32_t>(count());
+    left_inside_.assign(n, 0);
+    for (uint32_t i = 0; i < n; ++i)
+      if (command(i).op->opcode == Opcode::Load) left_inside_[i] = moved_by_loads_alone(cursor_of(i)) ? 1 : 0;
+    const Order twice = order(false, 2);
+    const std::vector<uint64_t>& ends = twice.ends();
+    for (size_t i = n; i < ends.size(); ++i) {
+      for (uint64_t at = ends[i - 1]; at < ends[i]; ++at)
+        if (const uint32_t each = twice.before()[at]; each < n) plan_->again.push_back(each);
+      plan_->again_ends.push_back(plan_->again.size());
+    }
+  }
+
+  [[nodiscard]] TensorId cursor_of(size_t load) const {
+    for (size_t operand = 0; operand < command(load).ends.size(); ++operand)
+      if (command(load).op->operands()[operand].kind == OperandKind::Stream)
+        return module().streams[command(load).id(operand)].cursor;
+    return kAbsent;
+  }
+  /// A LOAD leaves the cursor inside its stream, so that where nobody else writes it no later one can fault.
+  [[nodiscard]] bool moved_by_loads_alone(TensorId cursor) const {
+    bool written = false;
+    for (size_t i = 0; i < count(); ++i)
+      for_each_tensor(command(i), [&](size_t, TensorId id, Access access) {
+        written = written || (root_of(id) == root_of(cursor) && access != Access::Read);
+      });
+    return !written;
+  }
+
   /// Hazards over bytes: the arena, then every persistent tensor, then one byte each for the fault and for the host.
-  /// `apart`: as if every local had bytes of its own, and every scratch.
-  [[nodiscard]] Order order(bool apart) const {
+  /// `apart`: as if every local had bytes of its own, and every scratch. `passes`: of the tape, one after another.
+  [[nodiscard]] Order order(bool apart, uint32_t passes = 1) const {
     std::vector<uint64_t> bases(plan_->tensors.size());
     uint64_t end = apart ? 0 : plan_->arena_bytes;
     for (size_t id = 0; id < bases.size(); ++id) {
@@ -281,8 +314,13 @@ class Planner {
     for (size_t id = 0; id < bases.size(); ++id)
       if (is_view(id)) bases[id] = bases[plan_->views[id].root] + plan_->views[id].offset;
     const uint64_t fault = end, host = end + 1;
+    const auto n = static_cast<uint32_t>(count());
+    std::vector<uint32_t> matching;
+    for (uint32_t pass = 0; pass < passes; ++pass)
+      for (const uint32_t other : plan_->matching) matching.push_back(other + pass * n);
     std::vector<DType> dtypes;
-    return Order(plan_->matching, [&](uint32_t i, std::vector<Touch>& touches) {
+    return Order(matching, [&](uint32_t at_pass, std::vector<Touch>& touches) {
+      const uint32_t i = at_pass % n;
       bool outlives = command(i).op->has(kSinkEffect);
       for_each_touched(i, [&](TensorId id, Access access) {
         const Placement& at = plan_->tensors[id];
@@ -295,7 +333,9 @@ class Planner {
       dtypes.clear();
       for (const OperandType& type : plan_->types[i]) dtypes.push_back(type.dtype);
       // Whoever may fault looks at the record before it does what the check allows.
-      const bool refuses = may_fault(command(i), dtypes), faults = refuses && plan_->checked[i] == 0;
+      const bool refuses = may_fault(command(i), dtypes);
+      bool faults = refuses && plan_->checked[i] == 0;
+      if (at_pass >= n && left_inside_[i] != 0) faults = false;
       if (refuses || outlives) touches.push_back({fault, fault + 1, faults});
       if (command(i).op->has(kSinkEffect)) touches.push_back({host, host + 1, true});
     });
@@ -331,6 +371,7 @@ class Planner {
   std::shared_ptr<Plan> plan_;
   std::vector<uint32_t> enclosing_;            // per command: head of the innermost loop around it, kNone outside loops
   std::vector<decltype(Block::users)> users_;  // by tensor
+  std::vector<uint8_t> left_inside_;           // per command: a LOAD that cannot fault in a later pass
   uint64_t total_ = 0;                         // all locals, each with bytes of its own
 };
 

@@ -52,6 +52,10 @@ struct Plan {
   /// level and without those it follows through another of them. before_ends: one past the last of each command.
   std::vector<uint32_t> before;
   std::vector<uint64_t> before_ends;
+  /// The same in another pass right behind a first one: what a command follows of the pass before its own, beside what
+  /// `before` names, outside of loops. again_ends is empty where that is not known: a pass follows a whole pass.
+  std::vector<uint32_t> again;
+  std::vector<uint64_t> again_ends;
   std::vector<uint8_t> checked;  // per command: 1 where it cannot be the first to fault (vm/checks.h)
   uint64_t arena_bytes = 0;      // peak
   uint64_t unplanned_bytes = 0;  // sum of all locals, each with bytes of its own

@@ -62,10 +62,14 @@ class Player {
     watch(module);
   }
 
-  Seen run(const std::string& tape) {
+  /// `times` passes one behind the other.
+  Seen run(const std::string& tape, uint64_t times = 1) {
     Seen seen;
     try {
-      machine.run(tape);
+      if (times == 1)
+        machine.run(tape);
+      else
+        machine.prepare(0, tape).repeat(times);
     } catch (const Fault& fault) {
       seen.fault = fault.mnemonic + ": " + fault.what();
     }

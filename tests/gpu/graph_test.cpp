@@ -163,5 +163,28 @@ TEST(Graphs, OfRandomTapesLeaveWhatTheCpuLeaves) {
   }
 }
 
+// Passes begin before those before them have ended.
+TEST(Graphs, OverlappingPassesLeaveWhatTheCpuLeaves) {
+  SKIP_WITHOUT_CARD();
+  const uint64_t tapes = is_emulated() ? 6 : 300;
+  for (uint64_t seed = 1'000; seed < 1'000 + tapes; ++seed) {
+    const std::string text = random_tape(seed, 3 + seed % 20);
+    const VerifiedModule module = module_of(text);
+    Player cpu(Machine(backend_of("cpu")), module);
+    std::vector<std::unique_ptr<Player>> cards;
+    for (const Variant& variant : kVariants) cards.push_back(std::make_unique<Player>(variant, module));
+    for (int run = 0; run < 3; ++run) {
+      load_random(cpu.machine, run);
+      const Seen expected = cpu.run("main", 14);
+      for (size_t i = 0; i < cards.size(); ++i) {
+        load_random(cards[i]->machine, run);
+        ASSERT_EQ(difference(expected, cards[i]->run("main", 14)), "")
+            << "seed " << seed << ", run " << run << ", " << kVariants[i].name << "\n"
+            << text;
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace tape::test
