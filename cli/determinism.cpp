@@ -12,29 +12,6 @@
 namespace tape::cli {
 namespace {
 
-/// What --in names: tensors and stream columns.
-std::vector<std::pair<std::string, HostArray>> values_from(const Arguments& arguments, const Module& module,
-                                                           int64_t seed) {
-  std::vector<std::pair<std::string, HostArray>> values;
-  for (const std::string& text : arguments.list("in")) {
-    const auto [name, spec] = split_assignment(text, "--in");
-    if (const TensorId id = module.find_tensor(name); id != kNone) {
-      const Tensor& tensor = module.tensors[id];
-      values.emplace_back(name, read_spec(spec, {name, tensor.dtype, tensor.shape, false, seed}));
-      continue;
-    }
-    const size_t dot = name.rfind('.');
-    const uint32_t stream = dot == std::string::npos ? kNone : module.find_stream(name.substr(0, dot));
-    const Column* found = nullptr;
-    if (stream != kNone)
-      for (const Column& column : module.streams[stream].columns)
-        if (column.name == name.substr(dot + 1)) found = &column;
-    if (found == nullptr) usage_error(fmt::format("--in {}: nothing of that name takes data", name));
-    values.emplace_back(name, read_spec(spec, {name, found->dtype, found->row, true, seed}));
-  }
-  return values;
-}
-
 std::string ways_text(const DeterminismReport& report) {
   return fmt::format("{}", fmt::join(report.ways, ", "));
 }
@@ -101,7 +78,7 @@ int determinism_command(const Arguments& arguments) {
   options.tape = module.module().tapes[entry].name;
   options.backend = arguments.text("backend", "auto");
   options.seed = arguments.number<int64_t>("seed", 0);
-  options.values = values_from(arguments, module.module(), options.seed);
+  options.values = given_values(arguments, module.module(), options.seed);
   const int64_t runs = arguments.number<int64_t>("runs", 20);
   if (runs < 2 || runs > 1000000) usage_error(fmt::format("--runs is 2 to 1000000, not {}", runs));
   options.runs = static_cast<uint64_t>(runs);

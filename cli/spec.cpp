@@ -271,4 +271,26 @@ nlohmann::json array_json(const HostArray& array) {
   return {{"dtype", name_of(array.dtype)}, {"shape", array.shape.dims()}, {"values", std::move(values)}};
 }
 
+std::vector<std::pair<std::string, HostArray>> given_values(const Arguments& arguments, const Module& module,
+                                                            int64_t seed) {
+  std::vector<std::pair<std::string, HostArray>> values;
+  for (const std::string& text : arguments.list("in")) {
+    const auto [name, spec] = split_assignment(text, "--in");
+    if (const TensorId id = module.find_tensor(name); id != kNone) {
+      const Tensor& tensor = module.tensors[id];
+      values.emplace_back(name, read_spec(spec, {name, tensor.dtype, tensor.shape, false, seed}));
+      continue;
+    }
+    const size_t dot = name.rfind('.');
+    const uint32_t stream = dot == std::string::npos ? kNone : module.find_stream(name.substr(0, dot));
+    const Column* found = nullptr;
+    if (stream != kNone)
+      for (const Column& column : module.streams[stream].columns)
+        if (column.name == name.substr(dot + 1)) found = &column;
+    if (found == nullptr) usage_error(fmt::format("--in {}: nothing of that name takes data", name));
+    values.emplace_back(name, read_spec(spec, {name, found->dtype, found->row, true, seed}));
+  }
+  return values;
+}
+
 }  // namespace tape::cli

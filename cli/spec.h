@@ -8,8 +8,10 @@
 #include <utility>
 #include <vector>
 
+#include "cli/cli.h"
 #include "vm/host_array.h"
 #include "vm/io/files.h"
+#include "vm/module.h"
 
 namespace tape::cli {
 
@@ -28,6 +30,10 @@ struct Wanted {
 
 /// Reads a SPEC into the wanted dtype and shape; throws naming the tensor, wanted and got.
 [[nodiscard]] HostArray read_spec(const std::string& spec, const Wanted& wanted);
+
+/// What the --in options give: tensors and stream columns ("rows.images"). Throws Error(Usage) for other names.
+[[nodiscard]] std::vector<std::pair<std::string, HostArray>> given_values(const Arguments& arguments,
+                                                                          const Module& module, int64_t seed);
 
 /// Collects results and writes every file at the end, so that a failed run writes nothing.
 class Outputs {
