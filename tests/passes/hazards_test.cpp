@@ -207,6 +207,65 @@ TEST(Hazards, EffectsKeepTheirOrder) {
   EXPECT_GT(free, 1000u);
 }
 
+/// What command i touches, a loop all that is in it. `again`: in a pass behind another, where a LOAD finds its cursor
+/// inside the stream.
+std::vector<Bytes> item_bytes(const Plan& plan, uint32_t i, bool again) {
+  std::vector<Bytes> all;
+  for (uint32_t j = i; j <= plan.matching[i]; ++j) {
+    if (plan.matching[j] < j) continue;
+    for (Bytes each : bytes_of(plan, j, false)) {
+      if (again && each.space == 'f' && plan.commands[j].command.op->opcode == Opcode::Load) each.writes = false;
+      all.push_back(each);
+    }
+  }
+  return all;
+}
+
+TEST(Hazards, ASecondPassFollowsWhatItMust) {
+  PlanningBackend backend(uint64_t{1} << 40, false, true);
+  size_t free = 0;
+  for (uint32_t seed = 0; seed < 100; ++seed) {
+    const VerifiedModule module = test::assembled(effects(seed));
+    const auto plan = make_plan(test::verified(inline_entry(module, 0).module), backend, {});
+    const auto n = static_cast<uint32_t>(plan->commands.size());
+    ASSERT_EQ(plan->again_ends.size(), n);
+    std::vector<std::pair<uint32_t, std::vector<Bytes>>> items;  // of both passes
+    std::set<uint32_t> outside;
+    for (const uint32_t pass : {0u, n})
+      for (uint32_t i = 0; i < n; i = plan->matching[i] + 1) {
+        items.emplace_back(pass + i, item_bytes(*plan, i, pass != 0));
+        outside.insert(i);
+      }
+    Edges wanted, got;
+    for (size_t later = 0; later < items.size(); ++later)
+      for (size_t earlier = 0; earlier < later; ++earlier)
+        if (meet(items[earlier].second, items[later].second)) wanted.emplace(items[earlier].first, items[later].first);
+    for (const auto& [earlier, later] : edges_of(*plan))
+      if (outside.contains(later)) {
+        for (Edges* const edges : {&wanted, &got}) {  // of one pass: others judge them
+          edges->emplace(earlier, later);
+          edges->emplace(earlier + n, later + n);
+        }
+      }
+    for (uint32_t i = 0; i < n; ++i)
+      for (uint64_t at = i == 0 ? 0 : plan->again_ends[i - 1]; at < plan->again_ends[i]; ++at) {
+        EXPECT_TRUE(outside.contains(i) && outside.contains(plan->again[at]));
+        got.emplace(plan->again[at], i + n);
+      }
+    const auto follows = closure(got, size_t{2} * n);
+    const auto must = closure(wanted, size_t{2} * n);
+    for (uint32_t i = 0; i < 2 * n; ++i) {
+      for (const uint32_t each : must[i])
+        EXPECT_TRUE(follows[i].contains(each)) << each << " before " << i << " of " << n;
+      for (const uint32_t each : follows[i]) EXPECT_TRUE(must[i].contains(each)) << each << " needlessly before " << i;
+    }
+    if (testing::Test::HasFailure()) FAIL() << "seed " << seed << "\n" << effects(seed);
+    for (const uint32_t i : outside)
+      for (const uint32_t j : outside) free += follows[i + n].contains(j) ? 0 : 1;
+  }
+  EXPECT_GT(free, 1000u);
+}
+
 TEST(Hazards, BytesByBranchAddNoOrder) {
   PlanningBackend backend;
   PlanOptions options;
