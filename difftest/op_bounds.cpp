@@ -249,7 +249,12 @@ TensorBound OracleBounds::of(size_t tensor) const {
   }
   const Command command = command_of(case_);
   const bool reduced = case_.op->attribute("math") >= 0 && command.has_attr("math");
-  const bool narrow = case_.dtype != DType::F64;
+  // CLIP_NORM takes tensors of any dtypes by one norm, which is narrow as soon as one of them is.
+  const std::vector<Tensor>& operands = case_.module->module().tensors;
+  const bool mixed =
+      case_.op->shape == ShapeRule::ClipNorm &&
+      std::any_of(operands.begin(), operands.end(), [](const Tensor& t) { return t.dtype != DType::F64; });
+  const bool narrow = case_.dtype != DType::F64 || mixed;
   // Both sides round where the oracle is no more precise than the backend.
   const bool rounds_inside = case_.op->attribute("body") >= 0;  // every command of the body of a MAP rounds
   const double rounding = rounds_inside ? precision_of(case_.dtype).unit : 0x1p-24;
