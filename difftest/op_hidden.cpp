@@ -98,9 +98,10 @@ class Hidden {
   }
 
   struct Row {
-    double count = 0, mean = 0, square = 0, rstd = 0, furthest = 0, gradient = 0;
+    double count = 0, mean = 0, square = 0, rstd = 0, furthest = 0, spread = 0, gradient = 0;
   };
-  /// Mean, 1 / deviation, the largest normalised element and the largest |g weight| of every row.
+  /// Mean, 1 / deviation, the largest normalised element, the mean of their magnitudes and the largest |g weight| of
+  /// every row.
   [[nodiscard]] std::vector<Row> rows() const {
     const std::vector<double> src = values("src"), g = values("g"), weight = values("weight");
     const std::vector<double> given_mean = values("mean"), given_rstd = values("rstd");
@@ -130,12 +131,14 @@ class Hidden {
         row.rstd = 1 / std::sqrt(running_var[at] + eps);
       }
       if (reads && at < given_mean.size()) row.mean = given_mean[at];
-      if (reads && at < given_rstd.size()) row.rstd = given_rstd[at];
+      if (reads && at < given_rstd.size()) row.rstd = std::abs(given_rstd[at]);  // a gradient takes any numbers
     }
     for (size_t i = 0; i < src.size(); ++i) {
       const Place place = place_of(i);
       Row& row = rows[place.row];
-      row.furthest = std::max(row.furthest, std::abs((src[i] - row.mean) * row.rstd));
+      const double x = std::abs((src[i] - row.mean) * row.rstd);
+      row.furthest = std::max(row.furthest, x);
+      row.spread += x / row.count;
       if (!g.empty())
         row.gradient = std::max(row.gradient, std::abs(g[i] * (weight.empty() ? 1 : weight[place.weight])));
     }
@@ -153,12 +156,14 @@ class Hidden {
       result_[i] = each[place.row].rstd * std::abs(each[place.row].mean) * w;
     }
   }
-  /// rstd (h - mean(h) - x mean(h x)): in small groups next to nothing is left of the three.
+  /// rstd (h - mean(h) - x mean(h x)): in small groups next to nothing is left of the three. |mean(h x)|
+  /// is at most |h| where mean and rstd are those of the row, and more by the mean of |x| where they are any others.
   void norm_grad(size_t) {
     const std::vector<Row> each = rows();
     for (size_t i = 0; i < result_.size(); ++i) {
       const Row& row = each[place_of(i).row];
-      result_[i] = 2 * row.rstd * row.gradient * (1 + row.furthest) * (1 + row.rstd * std::abs(row.mean));
+      result_[i] = 2 * row.rstd * row.gradient * (1 + row.furthest * std::max(row.spread, 1.0)) *
+                   (1 + row.rstd * std::abs(row.mean));
     }
   }
   void norm_weight_grad(size_t) {
