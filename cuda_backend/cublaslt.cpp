@@ -206,7 +206,7 @@ class Description {
     return result;
   }
 
-  /// The algorithm of a shallow product of halves on cards of compute capability 9.0: the end of a tile weighs there,
+  /// GELU_TANH of a shallow product of halves on cards of compute capability 9.0: the end of a tile weighs there,
   /// and this configuration has one tile end while another begins. The heuristic prefers larger tiles, which do not
   /// (bf16, GELU_TANH, 16384x768x3072: 128 us against 109). Nothing where the library does not take it.
   std::optional<cublasLtMatmulHeuristicResult_t> shallow_algorithm(cublasLtHandle_t handle, const LibraryProduct& p,
@@ -282,8 +282,8 @@ int current_device() {
 /// Where the end of a tile weighs beside its product, and there are many tiles.
 bool is_shallow(const LibraryProduct& p) {
   constexpr int64_t kRows = 4'096, kDepth = 2'048, kOutputs = int64_t{1} << 24;
-  return !p.trans_a && !p.aux && !p.accumulate && is_half(p.source) && is_half(p.destination) && p.batch == 1 &&
-         p.m >= kRows && p.k <= kDepth && p.m * p.n >= kOutputs;
+  return p.act == LibraryProduct::Act::GeluTanh && !p.trans_a && !p.aux && !p.accumulate && is_half(p.source) &&
+         is_half(p.destination) && p.batch == 1 && p.m >= kRows && p.k <= kDepth && p.m * p.n >= kOutputs;
 }
 
 /// What the heuristic says of a product, asked once; for some what was measured to be faster.

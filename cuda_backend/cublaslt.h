@@ -1,7 +1,7 @@
 // Large products by cuBLASLt, which is opened on first need: nothing links it, and where it is missing the own kernels
 // play every size. Shapes here are row-major; the library gets them column-major with operands swapped. The algorithm
-// is the first one of the heuristic under constant limits, but for shallow products of halves, which have a
-// fixed one where the card's library takes it: a function of product, card and library version.
+// is the first one of the heuristic under constant limits, but for GELU_TANH of shallow products of halves, which have
+// a fixed one where the card's library takes it: a function of product, card and library version.
 #pragma once
 
 #include <cuda_runtime.h>
