@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <poll.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -164,6 +165,7 @@ class Campaign {
     const pid_t process = ::fork();
     if (process < 0) throw Error(Code::Limit, fmt::format("no process: {}", std::strerror(errno)));
     if (process == 0) {
+      ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // no campaign goes on alone
       ::close(ends[0]);
       int code = 0;
       try {

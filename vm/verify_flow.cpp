@@ -307,10 +307,44 @@ TapeFacts facts_of(const Module& module, const Summary& summary, const Report& r
   return facts;
 }
 
+/// A tape must not call, itself or through others, its own gradient: that reads values the tape has yet to save.
+/// Looks at max_flow reads, writes and calls at most; false when there are more.
+bool check_gradients(const Module& module, const std::vector<TapeScan>& scans, Report& report) {
+  std::vector<std::vector<TapeId>> gradients(module.tapes.size());
+  for (TapeId id = 0; id < module.tapes.size(); ++id)
+    if (module.tapes[id].gradient_of < module.tapes.size()) gradients[module.tapes[id].gradient_of].push_back(id);
+  std::vector<TapeId> seen(module.tapes.size(), kNone), open;
+  int64_t looked = 0;
+  for (TapeId id = 0; id < module.tapes.size(); ++id) {
+    if (gradients[id].empty()) continue;
+    open.assign(1, id);
+    while (!open.empty()) {
+      const TapeId at = open.back();
+      open.pop_back();
+      for (const Event& event : scans[at].events) {
+        if (++looked > limits::max_flow) return false;
+        if (event.kind != Event::Kind::Call) continue;
+        if (seen[event.id] == id) continue;
+        seen[event.id] = id;
+        open.push_back(event.id);
+      }
+    }
+    for (const TapeId gradient : gradients[id])
+      if (seen[gradient] == id)
+        report.declaration(module.tapes[id].location, fmt::format("{}: it calls {}, which is its gradient",
+                                                                  module.tapes[id].name, module.tapes[gradient].name));
+  }
+  return true;
+}
+
 }  // namespace
 
 std::vector<TapeFacts> check_flow(const Module& module, const std::vector<TapeScan>& scans, Report& report) {
   const std::vector<TapeId> order = CallOrder(module, scans, report).run();
+  if (!check_gradients(module, scans, report)) {
+    report.module(fmt::format("the CALLs of tapes that have gradients are more than {} (max_flow)", limits::max_flow));
+    return {};
+  }
   Flow flow(module, scans, report);
   std::vector<TapeFacts> facts(scans.size());
   for (const TapeId tape : order) {

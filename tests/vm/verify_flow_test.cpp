@@ -17,6 +17,19 @@ TEST(VerifyFlow, RecursionNamesTheCycle) {
             "tape self, command 0: CALL: recursion: self -> self");
 }
 
+TEST(VerifyFlow, ATapeDoesNotCallItsOwnGradient) {
+  ModuleMaker m;
+  const TapeId forward = m.tape("forward"), between = m.tape("between"), backward = m.tape("backward");
+  const TapeId main = m.tape("main");
+  m.call(main, forward).call(main, backward);
+  m.module.tapes[backward].gradient_of = forward;
+  EXPECT_EQ(m.mistakes(), "");
+  m.call(between, backward);
+  EXPECT_EQ(m.mistakes(), "");
+  m.call(forward, between);
+  EXPECT_NE(m.mistakes().find("forward: it calls backward, which is its gradient"), std::string::npos) << m.mistakes();
+}
+
 TEST(VerifyFlow, PrivateLocalsAreWrittenFirst) {
   ModuleMaker m;
   const TapeId main = m.tape("main");
