@@ -186,5 +186,36 @@ TEST(Graphs, OverlappingPassesLeaveWhatTheCpuLeaves) {
   }
 }
 
+// A fault in one of them, in a tape that counts its passes by a kernel of its own: what was played is that pass.
+TEST(Graphs, AFaultAmongOverlappingPassesEndsItsOwn) {
+  SKIP_WITHOUT_CARD();
+  const VerifiedModule module = module_of(R"(
+.rng noise seed=7
+.input limit i64[] = 33
+.input one i32[] = 1
+.state n i64[] = 0
+.state m i64[] = 0
+.param w f32[4, 4] normal seed=2
+.tape main
+  RANDOM_NORMAL r, noise, shape=[4, 4], dtype=f32
+  SUB y, r, w
+  ADVANCE n
+  NE fine, n, limit
+  CAST divisor, fine, dtype=i32
+  FLOOR_DIV q, one, divisor
+  ADD w, w, y
+  ADVANCE m
+.end
+)");
+  Player cpu(Machine(backend_of("cpu")), module);
+  const Seen expected = cpu.run("main", 70);
+  EXPECT_NE(expected.fault, "");
+  for (const Variant& variant : kVariants) {
+    Player card(variant, module);
+    EXPECT_EQ(difference(expected, card.run("main", 70)), "") << variant.name;
+    EXPECT_EQ(element_as_f64(card.machine.retrieve("m").bytes, DType::I64, 0), 32) << variant.name;
+  }
+}
+
 }  // namespace
 }  // namespace tape::test
