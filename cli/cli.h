@@ -90,6 +90,8 @@ void grad_check_options(po::options_description& options);
 int grad_check_command(const Arguments& arguments);
 void reduce_options(po::options_description& options);
 int reduce_command(const Arguments& arguments);
+void diff_options(po::options_description& options);
+int diff_command(const Arguments& arguments);
 void test_options(po::options_description& options);
 int test_command(const Arguments& arguments);
 void fuzz_options(po::options_description& options);

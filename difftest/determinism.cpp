@@ -32,6 +32,8 @@ std::vector<Way> ways_of(const std::string& backend) {
   };
   add("poisoned").machine.poison = true;
   add("without reuse").machine.reuse = false;
+  MachineOptions& plain = add("without passes").machine;
+  plain.share_common = plain.eliminate_dead = false;
   if (backend == "cuda") {
     add("launch by launch").backend.mode = PlayMode::Stream;
     add("captured").backend.mode = PlayMode::Capture;

@@ -33,11 +33,12 @@ class Isolation {
     TapeBuilder(module_, 0).add(command);
     lone_.by_name = lone_.by_operand;
     Module named = module_;
-    const std::vector<std::string> given = names_;
-    for (std::string& name : names_)  // x_grad beside x is the gradient's name, which a plain tensor may not have
-      if (name.ends_with("_grad") && std::count(given.begin(), given.end(), name.substr(0, name.size() - 5)) != 0)
-        name += ".value";
-    for (size_t i = 0; i < named.tensors.size(); ++i) named.tensors[i].name = names_[i];
+    for (size_t i = 0; i < named.tensors.size(); ++i) {
+      named.tensors[i].name = names_[i];
+      if (!names_[i].ends_with("_grad")) continue;  // others must not look like the gradient of a tensor beside them
+      named.tensors[i].role = Role::Extern;
+      named.tensors[i].writable = true;
+    }
     lone_.by_operand.module = verified(std::move(module_));
     lone_.by_name.module = verified(std::move(named));
     return std::move(lone_);
