@@ -63,7 +63,7 @@ size_t bin_of(double ulps) {
   if (!std::isfinite(ulps)) return kUlpBins - 1;
   if (ulps == 0) return 0;
   size_t bin = 1;
-  for (double edge = 1; ulps > edge && bin + 2 < kUlpBins; edge *= 2) ++bin;
+  for (double edge = 1; ulps > edge && bin + 1 < kUlpBins; edge *= 2) ++bin;
   return bin;
 }
 

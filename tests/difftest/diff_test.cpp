@@ -86,6 +86,19 @@ TEST(Diff, AFaultInTheMiddle) {
   EXPECT_EQ(names, (std::vector<std::string>{"a", "a.a", "a.b", "a.oracle"}));
 }
 
+TEST(Diff, DistancesAreCountedInUnitsOfTheLastPlace) {
+  const test::FaultyBackends faulty;
+  const DiffReport report = diff_tape(module_of(kText), options_for("faulty:lane:TANH"));
+  ASSERT_TRUE(report.first_bad.has_value());
+  const DiffTensor& result = report.first_bad->results[0];
+  EXPECT_EQ(result.differing, 8u);  // every 32nd of 231 is 0 in A: millions of units away
+  EXPECT_EQ(result.ulps[0], 231u - 8);
+  EXPECT_EQ(result.ulps[kUlpBins - 1], 8u);
+  EXPECT_EQ(result.worst.size(), 5u);
+  for (const DiffElement& element : result.worst)
+    EXPECT_EQ(element.index % 32, report.first_bad->results[0].worst[0].index % 32);
+}
+
 TEST(Diff, OtherBitsForEqualInputsAreNotAWrongValue) {
   const test::FaultyBackends faulty;
   DiffOptions options = options_for("faulty:order:MATMUL");
