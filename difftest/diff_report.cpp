@@ -153,12 +153,18 @@ std::string diff_text(const DiffReport& report, bool explain) {
 nlohmann::json diff_json(const DiffReport& report) {
   nlohmann::json commands = nlohmann::json::array();
   for (const DiffCommand& row : report.commands) commands.push_back(row_json(row));
+  nlohmann::json signature;  // what tape reduce keeps
+  if (report.signature)
+    signature = {{"kind", report.signature->kind},
+                 {"opcode", op_info(report.signature->opcode).mnemonic},
+                 {"verdict", name_of(report.signature->verdict)}};
   return {{"schema", "tape.diff/1"},
           {"tape", report.tape},
           {"a", report.a},
           {"b", report.b},
           {"oracle", report.oracle},
           {"verdict", name_of(report.verdict)},
+          {"signature", signature},
           {"first_bad", report.first_bad ? row_json(*report.first_bad) : nlohmann::json()},
           {"commands", commands},
           {"played", report.played},
