@@ -281,6 +281,10 @@ TensorBound OracleBounds::of(size_t tensor) const {
                         !reduced && !magnitude_[tensor].empty();
   const double exact = narrow ? 0x1p24 : 0x1p53;
 
+  // A remainder of another sign than the divisor is rounded when the divisor is added, before acc= adds it.
+  const bool remainder = case_.op->opcode == Opcode::Mod && command.accumulates();
+  const HostArray& before = case_.values[tensor];
+
   TensorBound bound;
   bound.oracle = doubles(base_.tensors[tensor]);
   bound.allowed.resize(bound.oracle.size());
@@ -290,6 +294,7 @@ TensorBound OracleBounds::of(size_t tensor) const {
     const double spread = closed_ ? m : m + x;
     double allowed = g * unit * spread + out.unit * (narrow ? 1 : 2) * x + weights * spread;
     allowed += (g + terms_) * inner.smallest + out.smallest + lost;
+    if (remainder) allowed += inner.unit * (x + std::abs(element_as_f64(before.bytes, before.dtype, i)));
     if (!std::isfinite(bound.oracle[i]) || !std::isfinite(allowed) || x + allowed > out.largest ||
         spread > inner.largest)
       allowed = kInf;

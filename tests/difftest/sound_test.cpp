@@ -1,5 +1,5 @@
 // What is sound is never reported: the CPU against itself in another order of its products, with the float64 oracle as
-// the judge, over samples and golden tapes by seed. TAPE_SEEDS says how many seeds (2 otherwise), TAPE_LONG takes all
+// the judge, over samples and golden tapes by seed. TAPE_SEEDS says how many seeds (1 otherwise), TAPE_LONG takes all
 // samples.
 #include <gtest/gtest.h>
 
@@ -21,7 +21,7 @@ namespace {
 
 uint64_t seeds() {
   const char* const text = std::getenv("TAPE_SEEDS");
-  return text == nullptr ? 2 : std::strtoull(text, nullptr, 10);
+  return text == nullptr ? 1 : std::strtoull(text, nullptr, 10);
 }
 
 std::vector<std::string> tapes_of(const std::string& folder) {
@@ -82,11 +82,29 @@ TEST(Sound, GoldenTapesAreNotReported) {
   EXPECT_GT(compared, 200U);
 }
 
+TEST(Sound, SeedsThatWereReportedOnce) {
+  // Statistics of a norm that are any numbers, negative ones too; a remainder that rounds before acc= adds it.
+  const struct {
+    const char* file;
+    uint64_t seed;
+  } cases[] = {{"batch_norm_grad", 1}, {"batch_norm_grad", 5},
+               {"group_norm_grad", 1}, {"group_norm_grad", 5},
+               {"layer_norm_grad", 1}, {"layer_norm_grad", 5},
+               {"layer_norm_grad", 7}, {"rms_norm_grad", 1},
+               {"rms_norm_grad", 5},   {"mod", 17}};
+  for (const auto& one : cases) {
+    const VerifiedModule module = open_module(std::string(TAPE_SOURCE_DIR "/tests/golden/") + one.file + ".tape");
+    const DiffReport report = diff_tape(module, options_for("main", one.seed));
+    EXPECT_GT(report.played, 0U);
+    EXPECT_FALSE(report.first_bad.has_value()) << one.file << ": " << report.first_bad->why;
+  }
+}
+
 TEST(Sound, SamplesAreNotReported) {
   size_t compared = 0;
   for (const std::string& file : tapes_of("/samples")) {
     const std::string name = std::filesystem::path(file).stem().string();
-    const bool quick = name == "xor" || name == "linear_regression" || name == "digits" || name == "decode";
+    const bool quick = name == "xor" || name == "digits";
     if (!quick && std::getenv("TAPE_LONG") == nullptr) continue;
     const auto begin = std::chrono::steady_clock::now();
     const bool some = check(file, seeds());
@@ -94,7 +112,7 @@ TEST(Sound, SamplesAreNotReported) {
     std::printf("%s: %s, %.1f s\n", name.c_str(), some ? "compared" : "nothing to compare",
                 std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
   }
-  EXPECT_GE(compared, 4U);
+  EXPECT_GE(compared, 2U);
 }
 
 }  // namespace
