@@ -184,6 +184,16 @@ const LoopCase kCases[] = {
     ADD y, y, v
     TANH y, y
   END
+  REPEAT 2
+    REPEAT 0
+      SIN y, y
+    END
+    REPEAT 3
+      REPEAT 0
+        MUL y, y, a
+      END
+    END
+  END
   SUM loss, y
 .end
 )"},

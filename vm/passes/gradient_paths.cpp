@@ -151,15 +151,22 @@ int64_t played(const std::vector<PlacedCommand>& commands, const Span& span) {
 /// A loop without the loops inside that play nothing, so that it writes what its body, whose loops may be unrolled,
 /// writes.
 std::vector<PlacedCommand> without_idle(std::span<const PlacedCommand> loop) {
+  const auto counted = [](const Command& command) {
+    return command.op->opcode == Opcode::Repeat && command.id(0) == kAbsent;
+  };
   std::vector<PlacedCommand> kept;
   int idle = 0;  // loops around, from the outermost that plays nothing on
   for (const PlacedCommand& placed : loop) {
     const Command& command = placed.command;
-    const bool never =
-        command.op->opcode == Opcode::Repeat && command.id(0) == kAbsent && command.attr_int("count") == 0;
-    if (is_loop_head(command) && (idle > 0 || never)) ++idle;
-    if (idle == 0) kept.push_back(placed);
-    if (idle > 0 && command.op->opcode == Opcode::End) --idle;
+    const bool ends = command.op->opcode == Opcode::End;
+    if (is_loop_head(command) && (idle > 0 || (counted(command) && command.attr_int("count") == 0))) ++idle;
+    if (idle > 0) {
+      if (ends) --idle;
+    } else if (ends && counted(kept.back().command)) {
+      kept.pop_back();  // nothing is left in it
+    } else {
+      kept.push_back(placed);
+    }
   }
   return kept;
 }
@@ -208,6 +215,7 @@ std::optional<PathCommands> unroll_paths(const PathQuery& query, std::vector<Pla
         continue;
       }
       const std::vector<PlacedCommand> loop = without_idle({at(begin), at(end)});
+      if (loop.empty()) continue;
       auto body =
           unroll_paths(query, {loop.begin() + 1, loop.end() - 1}, on_path[s]->varied, on_path[s]->useful, diagnostics);
       if (!body) return std::nullopt;
