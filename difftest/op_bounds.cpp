@@ -295,6 +295,8 @@ TensorBound OracleBounds::of(size_t tensor) const {
     double allowed = g * unit * spread + out.unit * (narrow ? 1 : 2) * x + weights * spread;
     allowed += (g + terms_) * inner.smallest + out.smallest + lost;
     if (remainder) allowed += inner.unit * (x + std::abs(element_as_f64(before.bytes, before.dtype, i)));
+    // A quotient that rounds to or over an integer.
+    if (case_.op->opcode == Opcode::FloorDiv) allowed += 1 + 2 * unit * x;
     if (!std::isfinite(bound.oracle[i]) || !std::isfinite(allowed) || x + allowed > out.largest ||
         spread > inner.largest)
       allowed = kInf;
