@@ -40,7 +40,8 @@ class Shrinker {
 
   VerifiedModule run() {
     for (bool more = true; more;) {
-      more = extents();
+      more = lists();
+      more |= extents();
       more |= leading_axes();
     }
     values();
@@ -65,6 +66,83 @@ class Shrinker {
       options_.progress(fmt::format("{} commands, {} elements: {}", reduced_commands(best_.module()),
                                     reduced_elements(best_.module()), what));
     return true;
+  }
+
+  /// Members of lists, of optimizers for one: the same positions of every list of a command that is as long.
+  bool lists() {
+    size_t longest = 0;
+    for (const PlacedCommand& placed : commands_of(best_.module(), best_.module().tapes[0]))
+      longest = std::max(longest, longest_list(placed.command));
+    bool any = false;
+    for (size_t size = longest / 2; size > 0; size /= 2)
+      for (bool more = true; more;) {
+        std::vector<Module> shorter;
+        for (size_t first = 0; first < longest; first += size)
+          if (std::optional<Module> module = without_members(first, size)) shorter.push_back(std::move(*module));
+        more = take(std::move(shorter), "members of lists dropped");
+        any |= more;
+      }
+    return any;
+  }
+  [[nodiscard]] static size_t longest_list(const Command& command) {
+    size_t longest = 0;
+    for (size_t i = 0; i < command.ends.size(); ++i)
+      if (is_list(command.op->operands()[i].kind)) longest = std::max(longest, command.operand(i).size());
+    return longest;
+  }
+  /// Nothing when no list has such members, or one would be left empty. Tensors that nobody names any more are gone.
+  [[nodiscard]] std::optional<Module> without_members(size_t first, size_t count) const {
+    Module module = best_.module();
+    bool any = false, empty = false;
+    rewrite(module, [&](Command& command) {
+      const size_t longest = longest_list(command);
+      if (longest <= first) return;
+      empty |= first == 0 && count >= longest;
+      any = true;
+      Command shorter = make_command(*command.op);
+      shorter.attrs = command.attrs;
+      for (size_t i = 0; i < command.ends.size(); ++i) {
+        std::vector<uint32_t> ids(command.operand(i).begin(), command.operand(i).end());
+        if (is_list(command.op->operands()[i].kind) && ids.size() == longest)
+          ids.erase(ids.begin() + static_cast<std::ptrdiff_t>(first),
+                    ids.begin() + static_cast<std::ptrdiff_t>(std::min(first + count, longest)));
+        shorter.push_operand(ids);
+      }
+      command = std::move(shorter);
+    });
+    if (!any || empty) return std::nullopt;
+    drop_unnamed(module);
+    return module;
+  }
+  static void drop_unnamed(Module& module) {
+    std::vector<char> named(module.tensors.size());
+    const auto each = [&](Command& command, auto&& see) {
+      for (size_t i = 0; i < command.ends.size(); ++i)
+        if (command.is_tensor(i))
+          for (uint32_t& id : command.operand(i))
+            if (id != kAbsent) see(id);
+    };
+    rewrite(module, [&](Command& command) { each(command, [&](uint32_t& id) { named[id] = 1; }); });
+    for (size_t id = 0; id < named.size(); ++id)
+      if (named[id] != 0 && module.tensors[id].link != kNone) named[module.tensors[id].link] = 1;
+    std::vector<PlacedCommand> commands = commands_of(module, module.tapes[0]);
+    std::vector<uint32_t> moved(named.size(), kNone);
+    std::vector<Tensor> kept;
+    for (size_t id = 0; id < named.size(); ++id) {
+      if (named[id] == 0) continue;
+      moved[id] = static_cast<uint32_t>(kept.size());
+      kept.push_back(std::move(module.tensors[id]));
+    }
+    for (Tensor& tensor : kept)
+      if (tensor.link != kNone) tensor.link = moved[tensor.link];
+    module.tensors = std::move(kept);
+    module.tapes[0].words.clear();
+    module.tapes[0].lines.clear();
+    TapeBuilder builder(module, 0);
+    for (PlacedCommand& placed : commands) {
+      each(placed.command, [&](uint32_t& id) { id = moved[id]; });
+      builder.add(placed.command, placed.location);
+    }
   }
 
   bool extents() {

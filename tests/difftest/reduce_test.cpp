@@ -56,5 +56,23 @@ TEST(Reduce, TwoCommandsThatNeedEachOtherStay) {
   EXPECT_LE(reduction.elements, 4U);
 }
 
+TEST(Reduce, OptimizerOfManyParametersKeepsOne) {
+  std::string text, params, loss = "  FILL loss, value=0, shape=[], dtype=f32\n";
+  for (int i = 0; i < 9; ++i) {
+    const std::string w = "w" + std::to_string(i);
+    text += ".param " + w + " f32[4] normal seed=" + std::to_string(i + 1) + "\n";
+    loss += "  MUL sq" + std::to_string(i) + ", " + w + ", " + w + "\n  SUM loss, sq" + std::to_string(i) + ", acc=1\n";
+  }
+  const Reduction reduction =
+      reduce(text + ".output loss f32[]\n.tape forward\n" + loss +
+                 ".end\n.grad backward of=forward loss=loss\n.optimizer step kind=adamw params=* lr=1e-3\n"
+                 ".tape main\n  CALL forward\n  CALL backward\n  CALL step\n.end\n",
+             [](const VerifiedModule& module) {
+               return plays(module, Opcode::AdamW) && module.module().find_tensor("w5") != kNone;
+             });
+  EXPECT_EQ(reduction.commands, 1U);
+  EXPECT_LE(reduction.elements, 8U);
+}
+
 }  // namespace
 }  // namespace tape::test
