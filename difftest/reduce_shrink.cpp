@@ -7,6 +7,7 @@
 #include <set>
 
 #include "difftest/reduce_units.h"
+#include "opcodes/infer.h"
 #include "vm/compare.h"
 
 namespace tape::difftest {
@@ -112,6 +113,7 @@ class Shrinker {
     });
     if (!any || empty) return std::nullopt;
     drop_unnamed(module);
+    infer_results(module);
     return module;
   }
   static void drop_unnamed(Module& module) {
@@ -180,7 +182,31 @@ class Shrinker {
         for (int64_t& element : value.list)
           if (element == extent) element = to;
     });
+    infer_results(module);
     return module;
+  }
+  /// Results whose extents are made of those of several sources, or of what an attribute says.
+  static void infer_results(Module& module) {
+    for (const PlacedCommand& placed : commands_of(module, module.tapes[0])) {
+      const Command& command = placed.command;
+      std::vector<OperandType> types;
+      for (size_t i = 0; i < command.ends.size(); ++i)
+        for (const uint32_t id : command.operand(i)) {
+          OperandType type;
+          if (command.is_tensor(i) && id != kAbsent) {
+            const Tensor& tensor = module.tensors[id];
+            const bool open = command.access(i) == Access::Write && tensor.blob == kNone && tensor.role == Role::Output;
+            type = {tensor.name, tensor.dtype, tensor.shape, true, !open};
+          }
+          types.push_back(type);
+        }
+      if (infer(command, types)) continue;  // whether the shapes that are there fit is for the verifier to say
+      for (size_t at = 0; at < types.size(); ++at)
+        if (types[at].dtype_known && command.ids[at] != kAbsent)
+          if (const uint32_t id = command.ids[at];
+              id < module.tensors.size() && types[at].name == module.tensors[id].name)
+            module.tensors[id].shape = types[at].shape;
+    }
   }
   bool leading_axes() {
     Module module = best_.module();

@@ -74,5 +74,13 @@ TEST(Reduce, OptimizerOfManyParametersKeepsOne) {
   EXPECT_LE(reduction.elements, 8U);
 }
 
+TEST(Reduce, ExtentsThatAddUpShrinkWithTheirParts) {
+  const Reduction reduction = reduce(
+      ".input a i32[128] iota\n.input b i32[128] iota\n.output c i32[384]\n.tape main\n  CONCAT c, a, b, a\n.end\n",
+      [](const VerifiedModule& module) { return plays(module, Opcode::Concat); });
+  EXPECT_EQ(reduction.commands, 1U);
+  EXPECT_LE(reduction.elements, 4U);
+}
+
 }  // namespace
 }  // namespace tape::test
