@@ -11,14 +11,14 @@ endif()
 add_library(tape_cpu_kernels_base OBJECT ${TAPE_KERNEL_SOURCES})
 target_compile_definitions(tape_cpu_kernels_base PRIVATE TAPE_CPU_LEVEL=base)
 # A sanitizer's test of every address takes a third of the time that the kernels take to compile.
-target_compile_options(tape_cpu_kernels_base PRIVATE -fno-trapping-math $<$<CONFIG:Debug>:-fno-sanitize=alignment>)
+target_compile_options(tape_cpu_kernels_base PRIVATE -fno-trapping-math $<$<CONFIG:Debug>:-fno-sanitize=alignment> ${TAPE_KERNEL_OPTIONS})
 target_link_libraries(tape_cpu_kernels_base PRIVATE tape_vm PkgConfig::OPENBLAS)
 target_sources(tape_cpu PRIVATE $<TARGET_OBJECTS:tape_cpu_kernels_base>)
 
 if(TAPE_CPU_V3 AND CMAKE_SYSTEM_PROCESSOR STREQUAL "x86_64")
   add_library(tape_cpu_kernels_v3 OBJECT ${TAPE_KERNEL_SOURCES})
   target_compile_definitions(tape_cpu_kernels_v3 PRIVATE TAPE_CPU_LEVEL=v3)
-  target_compile_options(tape_cpu_kernels_v3 PRIVATE -fno-trapping-math -march=x86-64-v3 -fno-gnu-unique)
+  target_compile_options(tape_cpu_kernels_v3 PRIVATE -fno-trapping-math -march=x86-64-v3 -fno-gnu-unique ${TAPE_KERNEL_OPTIONS})
   target_link_libraries(tape_cpu_kernels_v3 PRIVATE tape_vm PkgConfig::OPENBLAS)
   set(v3_object ${CMAKE_CURRENT_BINARY_DIR}/tape_cpu_kernels_v3.o)
   add_custom_command(
