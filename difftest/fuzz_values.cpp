@@ -116,7 +116,7 @@ class Walk {
     return most;
   }
 
-  [[nodiscard]] TensorId temporary(DType dtype, const Shape& shape) {
+  [[nodiscard]] TensorId temporary(DType dtype, Shape shape) {
     Tensor tensor;
     tensor.dtype = dtype;
     tensor.shape = shape;
