@@ -10,7 +10,7 @@ if(NOT TAPE_KERNEL_SOURCES)
 endif()
 add_library(tape_cpu_kernels_base OBJECT ${TAPE_KERNEL_SOURCES})
 target_compile_definitions(tape_cpu_kernels_base PRIVATE TAPE_CPU_LEVEL=base)
-# A sanitizer's test of every address takes a third of the time that the kernels take to compile.
+# Sanitizing does not ask for the alignment of every address: kernels compile sooner without.
 target_compile_options(tape_cpu_kernels_base PRIVATE -fno-trapping-math $<$<CONFIG:Debug>:-fno-sanitize=alignment> ${TAPE_KERNEL_OPTIONS})
 target_link_libraries(tape_cpu_kernels_base PRIVATE tape_vm PkgConfig::OPENBLAS)
 target_sources(tape_cpu PRIVATE $<TARGET_OBJECTS:tape_cpu_kernels_base>)
